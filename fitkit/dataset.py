@@ -1,0 +1,233 @@
+"""A dataset: a folder of Parquet files, one file for each table and source.
+
+``DATASET/<table>/<source id>.parquet``. A source's row in ``sources/`` is written last and
+removed first, so it says which of the other files count: a reader never sees half a source, and
+what an interrupted writer left behind is cleared by the next one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import lazy_loader as lazy
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fitkit.errors import InputError, SchemaError
+from fitkit.records import TABLES, Record, SourceRow
+from fitkit.schema import arrow_schema, to_arrow
+
+if TYPE_CHECKING:
+    import pandas as pd
+else:
+    pd = lazy.load("pandas")
+
+FORMAT = 1
+_MARK = "_fitkit.json"
+_LOCK = "_fitkit.lock"
+_TABLE_OF = {record: table for table, record in TABLES.items()}
+
+
+class Dataset:
+    """A folder of Parquet tables, written source by source.
+
+    Parameters
+    ----------
+    path
+        The folder. It is created by the first write.
+
+    Raises
+    ------
+    SchemaError
+        If a newer fitkit wrote the folder.
+    InputError
+        If the folder exists and is something else than a dataset.
+
+    Examples
+    --------
+    >>> ds = Dataset("runs-parquet")                       # doctest: +SKIP
+    >>> ds.read("steps").groupby("run_id").duration_s.sum()  # doctest: +SKIP
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        if self.path.is_file():
+            raise InputError(f"{self.path}: is a file, not a dataset", "name a folder")
+        if self.path.is_dir():
+            self._check_mark()
+
+    def __repr__(self) -> str:
+        return f"Dataset({str(self.path)!r})"
+
+    @property
+    def exists(self) -> bool:
+        """Whether anything was written yet."""
+        return (self.path / _MARK).is_file()
+
+    def _check_mark(self) -> None:
+        if not self.exists:
+            if any(path.name != _LOCK for path in self.path.iterdir()):
+                raise InputError(
+                    f"{self.path}: a folder that is not a fitkit dataset",
+                    "name a new folder, or one that fitkit ingest wrote",
+                )
+            return
+        try:
+            version = int(json.loads((self.path / _MARK).read_text(encoding="utf-8"))["format"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise SchemaError(f"{self.path / _MARK}: not readable as a dataset mark") from error
+        if version > FORMAT:
+            raise SchemaError(
+                f"{self.path}: dataset format {version}, this fitkit reads up to {FORMAT}",
+                "update fitkit, or ingest the logs again into a new folder",
+            )
+
+    # -- reading -------------------------------------------------------------------------
+
+    def source_ids(self) -> list[str]:
+        """Identifiers of the sources that the dataset holds, sorted."""
+        return sorted(path.stem for path in (self.path / "sources").glob("[!.]*.parquet"))
+
+    def arrow(self, table: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """Read a table of all sources as Arrow, in the order of the source identifiers.
+
+        Raises
+        ------
+        ValueError
+            If there is no such table.
+        """
+        if table not in TABLES:
+            raise ValueError(f"no table {table!r}; the tables are {', '.join(TABLES)}")
+        schema = arrow_schema(table)
+        paths = [self.path / table / f"{source_id}.parquet" for source_id in self.source_ids()]
+        parts = [_read(path, schema) for path in paths if path.is_file()]
+        whole = pa.concat_tables(parts) if parts else schema.empty_table()
+        return whole.select(list(columns)) if columns is not None else whole
+
+    def read(self, table: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
+        """Read a table of all sources as a DataFrame; missing counts are NaN."""
+        return self.arrow(table, columns).to_pandas()
+
+    def counts(self) -> dict[str, int]:
+        """Rows of every table."""
+        ids = self.source_ids()
+        return {
+            table: sum(
+                pq.read_metadata(path).num_rows
+                for path in (self.path / table / f"{source_id}.parquet" for source_id in ids)
+                if path.is_file()
+            )
+            for table in TABLES
+        }
+
+    # -- writing -------------------------------------------------------------------------
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Hold the dataset for writing; clear what an interrupted writer left behind.
+
+        Raises
+        ------
+        InputError
+            If another process is writing to the same folder.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        lock = self.path / _LOCK
+        _acquire(lock)
+        try:
+            self._prepare()
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
+
+    def _prepare(self) -> None:
+        if not self.exists:
+            mark = self.path / f".{_MARK}.tmp"
+            mark.write_text(json.dumps({"format": FORMAT}) + "\n", encoding="utf-8")
+            mark.replace(self.path / _MARK)
+        known = set(self.source_ids())
+        for table in TABLES:
+            for path in (self.path / table).glob("*"):
+                if path.name.startswith(".") or path.stem not in known:
+                    path.unlink()
+
+    def write(self, source: SourceRow, records: Iterable[Record]) -> dict[str, int]:
+        """Store all rows of one source, replacing what it had; all tables or none.
+
+        Returns
+        -------
+        dict
+            Rows written by table.
+        """
+        rows: dict[str, list[Record]] = defaultdict(list)
+        for record in records:
+            rows[_TABLE_OF[type(record)]].append(record)
+        files = {table: self._write_hidden(source.source_id, table, rows[table]) for table in rows}
+        mark = self._write_hidden(source.source_id, "sources", [source])
+        self.remove(source.source_id)
+        for table, path in files.items():
+            path.replace(self.path / table / f"{source.source_id}.parquet")
+        mark.replace(self.path / "sources" / f"{source.source_id}.parquet")
+        return {table: len(rows[table]) for table in TABLES if table in rows}
+
+    def _write_hidden(self, source_id: str, table: str, rows: list[Record]) -> Path:
+        folder = self.path / table
+        folder.mkdir(parents=True, exist_ok=True)
+        # The process id keeps two writers of the same source apart.
+        path = folder / f".{source_id}.{os.getpid()}.tmp"
+        pq.write_table(to_arrow(table, rows), path, compression="zstd")
+        return path
+
+    def remove(self, source_id: str) -> None:
+        """Take a source and all its rows out."""
+        for table in ("sources", *(name for name in TABLES if name != "sources")):
+            (self.path / table / f"{source_id}.parquet").unlink(missing_ok=True)
+
+
+def _read(path: Path, schema: pa.Schema) -> pa.Table:
+    table = pq.read_table(path)
+    if table.schema.names != schema.names:
+        raise SchemaError(
+            f"{path}: columns of another fitkit version",
+            "ingest the logs again into a new folder",
+        )
+    return table.cast(schema)
+
+
+def _acquire(lock: Path) -> None:
+    owner = f"{socket.gethostname()} {os.getpid()}"
+    for _ in range(2):
+        try:
+            with lock.open("x", encoding="utf-8") as file:
+                file.write(owner)
+        except FileExistsError:
+            if not _is_stale(lock):
+                break
+            lock.unlink(missing_ok=True)
+        else:
+            return
+    raise InputError(
+        f"{lock.parent}: another fitkit is writing to it",
+        f"wait for it; if none is running, delete {lock}",
+    )
+
+
+def _is_stale(lock: Path) -> bool:
+    """Whether the process that holds the lock ran on this host and is gone."""
+    host, _, process = lock.read_text(encoding="utf-8").rpartition(" ")
+    if host != socket.gethostname() or not process.isdigit() or os.name != "posix":
+        return False
+    try:
+        os.kill(int(process), 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return False

@@ -1,0 +1,55 @@
+"""Log formats. To add one: a module with a parser, a line in ``PARSERS``, a sample in ``data/``."""
+
+from __future__ import annotations
+
+from fitkit.errors import AmbiguousFormatError, UnknownFormatError
+from fitkit.parsers.cntk import CntkParser
+from fitkit.parsers.pytorch import PyTorchParser
+from fitkit.parsers.source import Parser, ProblemLog, Source, SourceFile
+from fitkit.parsers.torque import TorqueParser
+
+PARSERS: tuple[Parser, ...] = (CntkParser(), PyTorchParser(), TorqueParser())
+
+__all__ = ["PARSERS", "Parser", "ProblemLog", "Source", "SourceFile", "identify", "parser_named"]
+
+
+def identify(file: SourceFile) -> Parser:
+    """The one parser that recognises the content of a file.
+
+    Raises
+    ------
+    UnknownFormatError
+        If none does; the message names the known formats.
+    AmbiguousFormatError
+        If more than one does.
+    """
+    head = file.head()
+    known = ", ".join(parser.name for parser in PARSERS)
+    if not head.strip():
+        raise UnknownFormatError(f"{file.label}: the file is empty", "nothing to ingest from it")
+    matches = [parser for parser in PARSERS if parser.recognises(head)]
+    if not matches:
+        kind = "binary file" if b"\0" in head else "unknown format"
+        raise UnknownFormatError(
+            f"{file.label}: {kind}", f"known formats: {known}; --format NAME reads it as one"
+        )
+    if len(matches) > 1:
+        names = ", ".join(parser.name for parser in matches)
+        raise AmbiguousFormatError(
+            f"{file.label}: looks like several formats: {names}", "choose one with --format NAME"
+        )
+    return matches[0]
+
+
+def parser_named(name: str) -> Parser:
+    """The parser of that name.
+
+    Raises
+    ------
+    ValueError
+        If there is none.
+    """
+    for parser in PARSERS:
+        if parser.name == name:
+            return parser
+    raise ValueError(f"no format {name!r}; known: {', '.join(p.name for p in PARSERS)}")

@@ -1,0 +1,287 @@
+"""What a parser is given and what it must offer: sources, their lines, and their problems."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import re
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, tzinfo
+from functools import cached_property
+from pathlib import Path
+from typing import IO, Any, Protocol
+from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+
+from fitkit.errors import ParseError
+from fitkit.records import Diagnostic, Record, Run
+
+HEAD_BYTES = 1 << 20
+_BLOCK = 1 << 20
+_PACKED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
+_LINE_END = re.compile(rb"\r\n|\n|\r")
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """One file of a source.
+
+    Attributes
+    ----------
+    path
+        Where it is on this machine.
+    label
+        Its path relative to the argument that led to it: what messages and tables show.
+    """
+
+    path: Path
+    label: str
+
+    @property
+    def name(self) -> str:
+        """File name without a compression suffix."""
+        return re.sub(r"\.(?:gz|zst)$", "", self.path.name)
+
+    def open(self) -> IO[bytes]:
+        """Open for reading; gzip and zstd are told from the content, not from the name."""
+        with self.path.open("rb") as raw:
+            magic = raw.read(4)
+        packing = next((kind for mark, kind in _PACKED.items() if magic.startswith(mark)), None)
+        if packing == "gzip":
+            return gzip.open(self.path, "rb")  # type: ignore[return-value]
+        if packing == "zstd":
+            stream: IO[bytes] = pa.input_stream(str(self.path), compression="zstd")
+            return stream
+        return self.path.open("rb")
+
+    def blocks(self) -> Iterator[bytes]:
+        """Decompressed content in blocks; ends early where a compressed file is cut.
+
+        Raises
+        ------
+        EOFError
+            After the last whole block of a compressed file that is cut or damaged.
+        """
+        with self.open() as stream:
+            while True:
+                try:
+                    block = stream.read(_BLOCK)
+                except (EOFError, OSError, zlib.error) as error:
+                    raise EOFError("compressed file ends early or is damaged") from error
+                if not block:
+                    return
+                yield block
+
+    def head(self) -> bytes:
+        """The first MiB, decompressed; what can be read of it if the file is damaged."""
+        parts = bytearray()
+        try:
+            with self.open() as stream:
+                while len(parts) < HEAD_BYTES and (part := stream.read(1 << 16)):
+                    parts += part
+        except (EOFError, OSError, zlib.error):
+            pass  # a damaged tail must not hide what the file is
+        return bytes(parts[:HEAD_BYTES])
+
+    def digest(self, n_bytes: int | None = None) -> tuple[str, int]:
+        """SHA-256 and length of the content, or of its first ``n_bytes``."""
+        sha, total = hashlib.sha256(), 0
+        try:
+            for block in self.blocks():
+                part = block if n_bytes is None else block[: n_bytes - total]
+                sha.update(part)
+                total += len(part)
+                if n_bytes is not None and total >= n_bytes:
+                    break
+        except EOFError:
+            pass  # the readable part identifies the file; parsing reports the damage
+        return sha.hexdigest(), total
+
+
+class ProblemLog:
+    """Collects what a parser found odd, and decides whether a bad line is fatal.
+
+    Parameters
+    ----------
+    skip_bad_lines
+        Count and report a line that looks like ours but cannot be read, instead of raising.
+    """
+
+    def __init__(self, skip_bad_lines: bool = False) -> None:
+        self.skip_bad_lines = skip_bad_lines
+        self.notes: list[tuple[str, int | None, str, str]] = []
+        # The last line of a file that does not end in a line end: it may be cut, which is normal.
+        self.unfinished: tuple[str, int] | None = None
+
+    def note(self, file: SourceFile | str, line: int | None, code: str, text: str) -> None:
+        """Record something that the reader should know."""
+        label = file if isinstance(file, str) else file.label
+        self.notes.append((label, line, code, text[:500]))
+
+    def bad_line(self, file: SourceFile, line: int, text: str) -> None:
+        """Report a line that looks like ours but cannot be read.
+
+        A last line without a line end is what a killed run or a running one leaves: it is noted
+        as ``truncated`` and never fatal.
+
+        Raises
+        ------
+        ParseError
+            Unless bad lines are to be skipped.
+        """
+        if self.unfinished == (file.label, line):
+            self.note(file, line, "truncated", f"the log ends inside this line: {text.strip()}")
+            return
+        if not self.skip_bad_lines:
+            raise ParseError(
+                file.label, line, f"cannot read: {text.strip()[:120]}",
+                "--on-bad-lines skip reads the rest and counts such lines",
+            )  # fmt: skip
+        self.note(file, line, "bad_line", text)
+
+    def records(self, source_id: str) -> list[Diagnostic]:
+        """The notes as rows of the table ``diagnostics``."""
+        return [Diagnostic(source_id, *note) for note in self.notes]
+
+
+@dataclass(frozen=True)
+class Source:
+    """What is ingested whole or not at all: one file, or the family of files of one run.
+
+    Attributes
+    ----------
+    label
+        Folder or file, relative to the argument that led to it.
+    files
+        Its files.
+    metadata
+        What ``run.toml`` and ``--set`` say: columns of ``runs``, and ``tz``.
+    problems
+        Where the parser reports what it finds odd.
+    """
+
+    label: str
+    files: tuple[SourceFile, ...]
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    problems: ProblemLog = field(default_factory=ProblemLog)
+
+    @cached_property
+    def digests(self) -> tuple[tuple[str, str, int], ...]:
+        """Sorted ``(name, SHA-256, bytes)`` of its files, decompressed."""
+        return tuple(sorted((file.name, *file.digest()) for file in self.files))
+
+    @cached_property
+    def source_id(self) -> str:
+        """SHA-256 over the sorted pairs of file name and content hash."""
+        pairs = [(name, sha) for name, sha, _ in self.digests]
+        return hashlib.sha256(json.dumps(pairs).encode()).hexdigest()
+
+    @property
+    def run_id(self) -> str:
+        """Identifier of its run, unless the log states one."""
+        return self.source_id[:16]
+
+    @property
+    def tz(self) -> tzinfo | None:
+        """Zone of the local time stamps in it, if the user said."""
+        name = self.metadata.get("tz")
+        return ZoneInfo(name) if name else None
+
+    def utc(self, local: datetime | None) -> datetime | None:
+        """A local time stamp of the log in UTC; None when nobody said which zone it is."""
+        if local is None or self.tz is None:
+            return None
+        return local.replace(tzinfo=self.tz).astimezone(UTC)
+
+    def lines(self, file: SourceFile) -> Iterator[tuple[int, str]]:
+        r"""Yield ``(line number, text)``, split at ``\n``, ``\r\n`` or a lone ``\r``.
+
+        Bytes that are not UTF-8 become the replacement character. A compressed file that is cut
+        yields what is there and leaves a diagnostic ``truncated``.
+        """
+        number, rest = 0, b""
+        try:
+            for block in file.blocks():
+                text = rest + block
+                # A block may end inside "\r\n": hold a final "\r" back until the next block.
+                held = b"\r" if text.endswith(b"\r") else b""
+                *whole, rest = _LINE_END.split(text[: len(text) - len(held)])
+                rest += held
+                for line in whole:
+                    number += 1
+                    yield number, line.decode("utf-8", "replace")
+        except EOFError as error:
+            self.problems.note(file, number + 1, "truncated", str(error))
+        if rest.endswith(b"\r"):
+            yield number + 1, rest[:-1].decode("utf-8", "replace")
+        elif rest:
+            self.problems.unfinished = (file.label, number + 1)
+            yield number + 1, rest.decode("utf-8", "replace")
+
+    def read_json(self, file: SourceFile) -> Any:
+        """Decode a JSON file.
+
+        Raises
+        ------
+        ParseError
+            If it is not JSON.
+        """
+        buffer = io.BytesIO()
+        try:
+            for block in file.blocks():
+                buffer.write(block)
+        except EOFError as error:
+            self.problems.note(file, None, "truncated", str(error))
+        try:
+            return json.loads(buffer.getvalue().decode("utf-8", "replace"))
+        except (ValueError, RecursionError) as error:
+            raise ParseError(file.label, 0, f"not valid JSON: {error}") from error
+
+    def complete(self, run: Run) -> Run:
+        """Let the user's metadata win over what the log says; a conflict is a diagnostic."""
+        changes = {
+            key: value for key, value in self.metadata.items() if hasattr(run, key) and key != "tz"
+        }
+        for key, value in changes.items():
+            logged = getattr(run, key)
+            if logged is not None and logged != value:
+                self.problems.note(
+                    self.label, None, "metadata_conflict",
+                    f"{key}: the log says {logged!r}, run.toml or --set says {value!r}",
+                )  # fmt: skip
+        return replace(run, **changes)
+
+
+class Parser(Protocol):
+    """What a log format must offer; one class each, listed in ``PARSERS``."""
+
+    name: str
+    version: int
+
+    def recognises(self, head: bytes) -> bool:
+        """Whether a file that begins so (first MiB, decompressed) is of this format."""
+
+    def group(self, files: Sequence[SourceFile]) -> list[tuple[SourceFile, ...]]:
+        """Split recognised files into the families that are one run each."""
+
+    def parse(self, source: Source) -> Iterator[Record]:
+        """Yield the records of one source.
+
+        Raises
+        ------
+        ParseError
+            If a file, or a line that looks like ours, cannot be read.
+        """
+
+
+def group_by_folder(files: Sequence[SourceFile]) -> list[tuple[SourceFile, ...]]:
+    """Families for formats where one run is one folder."""
+    folders: dict[Path, list[SourceFile]] = {}
+    for file in files:
+        folders.setdefault(file.path.parent, []).append(file)
+    return [tuple(sorted(family, key=lambda f: f.name)) for family in folders.values()]
