@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fitkit.errors import InputError, SchemaError
-from fitkit.records import TABLES, Record, SourceRow
+from fitkit.records import TABLE_OF, TABLES, Record, SourceRow
 from fitkit.schema import arrow_schema, to_arrow
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ else:
 FORMAT = 1
 _MARK = "_fitkit.json"
 _LOCK = "_fitkit.lock"
-_TABLE_OF = {record: table for table, record in TABLES.items()}
 
 
 class Dataset:
@@ -113,7 +112,8 @@ class Dataset:
 
     def read(self, table: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
         """Read a table of all sources as a DataFrame; missing counts are NaN."""
-        return self.arrow(table, columns).to_pandas()
+        frame: pd.DataFrame = self.arrow(table, columns).to_pandas()
+        return frame
 
     def counts(self) -> dict[str, int]:
         """Rows of every table."""
@@ -168,7 +168,7 @@ class Dataset:
         """
         rows: dict[str, list[Record]] = defaultdict(list)
         for record in records:
-            rows[_TABLE_OF[type(record)]].append(record)
+            rows[TABLE_OF[type(record)]].append(record)
         files = {table: self._write_hidden(source.source_id, table, rows[table]) for table in rows}
         mark = self._write_hidden(source.source_id, "sources", [source])
         self.remove(source.source_id)

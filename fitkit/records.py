@@ -65,7 +65,9 @@ class Run:
     framework: Annotated[str | None, "cntk or pytorch"] = None
     framework_version: Annotated[str | None, "version of the framework"] = None
     network: Annotated[str | None, "the neural network that was trained"] = None
-    device: Annotated[str | None, "the chip that computed, e.g. epyc-1core or A100-SXM4-40GB"] = None
+    device: Annotated[str | None, "the chip that computed, e.g. epyc-1core or A100-SXM4-40GB"] = (
+        None
+    )
     system: Annotated[str | None, "the machine or cluster"] = None
     n_nodes: Annotated[int | None, "machines"] = None
     n_devices: Annotated[int | None, "devices that computed"] = None
@@ -247,3 +249,4 @@ TABLES: dict[str, type[Record]] = {
     "sources": SourceRow,
     "diagnostics": Diagnostic,
 }
+TABLE_OF: dict[type[Record], str] = {record: table for table, record in TABLES.items()}

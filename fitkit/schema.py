@@ -79,9 +79,7 @@ def to_arrow(table: str, records: Iterable[Record]) -> pa.Table:
     """Records of one table as an Arrow table, in the order given."""
     schema = arrow_schema(table)
     rows = list(records)
-    arrays = [
-        pa.array(map(attrgetter(column.name), rows), type=column.type) for column in schema
-    ]
+    arrays = [pa.array(map(attrgetter(column.name), rows), type=column.type) for column in schema]
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
