@@ -1,0 +1,17 @@
+from .dataset import Dataset as Dataset
+from .display import Summary as Summary
+from .error_report import ErrorReport as ErrorReport
+from .errors import ExtrapolationWarning as ExtrapolationWarning
+from .errors import FitError as FitError
+from .errors import FitkitError as FitkitError
+from .errors import InputError as InputError
+from .errors import ParseError as ParseError
+from .errors import SchemaError as SchemaError
+from .fitting import fit as fit
+from .ingestion import ingest as ingest
+from .models.grouped import GroupedModel as GroupedModel
+from .models.linear import LinearModel as LinearModel
+from .models.performance import PerformanceModel as PerformanceModel
+from .models.performance import load_model as load_model
+from .models.terms import term as term
+from .validation import validate as validate

@@ -1,0 +1,6 @@
+"""``python -m fitkit``."""
+
+from fitkit.cli import main
+
+if __name__ == "__main__":
+    main()

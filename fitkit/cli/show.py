@@ -1,0 +1,193 @@
+"""fitkit show."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+import pandas as pd
+
+from fitkit.cli.options import common, print_json, print_result, say, where
+from fitkit.conditions import parse_condition
+from fitkit.dataset import Dataset
+from fitkit.diagnosis import layer_shares, phase_shares
+from fitkit.display import Summary, Table, format_quantity, format_share
+from fitkit.errors import InputError
+from fitkit.records import TABLES
+from fitkit.schema import unit
+
+_TOP = 12
+
+
+@click.command(epilog="Example: fitkit show runs-parquet steps --where 'rank == 0' --limit 5")
+@click.argument("dataset")
+@click.argument("table", required=False, type=click.Choice(list(TABLES)))
+@where
+@click.option("--limit", type=click.IntRange(min=0), default=20, show_default=True,
+              help="Rows to show; 0: all.")
+@click.option("--csv", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+              help="Write all matching rows of TABLE as CSV.")
+@common
+def command(
+    dataset: str, table: str | None, where: str | None, limit: int, csv: Path | None,
+    as_json: bool, quiet: bool,
+) -> None:
+    """Show what is in a dataset: formats, runs, where the time goes; or the head of a TABLE."""  # fmt: skip
+    store = Dataset(dataset)
+    if not store.exists:
+        raise InputError(f"{dataset}: no dataset here", "fitkit ingest LOGS -d DATASET makes one")
+    if table is None:
+        if where or csv:
+            raise click.UsageError("--where and --csv need a TABLE")
+        overview = _overview(store)
+        if as_json:
+            print_json(overview)
+        else:
+            print_result(_overview_summary(store, overview))
+        return
+    frame = store.read(table)
+    if where:
+        frame = frame[parse_condition(where).mask(frame)]
+    if csv:
+        csv.write_text(frame.to_csv(index=False), encoding="utf-8")
+        say(f"{len(frame)} rows written to {csv}", quiet)
+        return
+    _show_rows(frame.head(limit) if limit else frame, len(frame), table, as_json)
+
+
+def _show_rows(rows: pd.DataFrame, total: int, table: str, as_json: bool) -> None:
+    if as_json:
+        print_json({"table": table, "n_rows": total, "rows": records(rows)})
+        return
+    known = rows.dropna(axis="columns", how="all")
+    cells = tuple(
+        tuple(_cell(value, name) for name, value in zip(known.columns, row, strict=True))
+        for row in known.itertuples(index=False)
+    )
+    hidden = [name for name in rows.columns if name not in known.columns]
+    notes = [f"{len(hidden)} columns are null in all these rows: {', '.join(hidden)}"]
+    print_result(
+        Summary(
+            f"{table}: {len(rows)} of {total} rows",
+            tables=[Table(tuple(known.columns), cells, n_labels=len(known.columns))],
+            notes=notes if hidden and len(rows) else [],
+        )
+    )
+
+
+def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows as JSON values: null for missing, ISO text for instants, integers where they are."""
+    return [
+        {str(key): _json(value) for key, value in row.items()} for row in frame.to_dict("records")
+    ]
+
+
+def _json(value: Any) -> Any:
+    if value is None or value is pd.NaT or value != value:
+        return None
+    if isinstance(value, pd.Timestamp):
+        return value.isoformat()
+    value = value.item() if hasattr(value, "item") else value
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _cell(value: Any, name: str) -> str:
+    value = _json(value)
+    if value is None:
+        return ""
+    if unit(name) == "s" and not isinstance(value, str):
+        return format_quantity(float(value), "s")
+    if name.endswith("_id") and len(str(value)) > 24:
+        return str(value)[:16]
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _overview(store: Dataset) -> dict[str, Any]:
+    sources, diagnostics = store.read("sources"), store.read("diagnostics")
+    runs, jobs = store.read("runs"), store.read("jobs")
+    formats = sources.groupby("format").agg(sources=("source_id", "size"), n_bytes=("n_bytes", "sum"))
+    keys = ["framework", "network", "n_workers", "instrument"]
+    found = runs.groupby(keys, dropna=False, sort=True)
+    setups = [
+        {
+            **dict(zip(keys, map(_json, key), strict=True)),
+            "runs": len(part),
+            "local_batches": sorted({_json(v) for v in part.local_batch.dropna()}),
+            "incomplete": int((part.state == "incomplete").sum()),
+        }
+        for key, part in found
+    ]
+    instants = pd.concat([runs.started_at, jobs.submitted_at, jobs.ended_at]).dropna()
+    return {
+        "dataset": str(store.path),
+        "rows": store.counts(),
+        "formats": records(formats.reset_index()),
+        "span": [_json(instants.min()), _json(instants.max())] if len(instants) else None,
+        "runs": setups,
+        "diagnostics": {str(k): int(v) for k, v in diagnostics.code.value_counts().items()},
+        "phases": records(phase_shares(store)),
+        "layers": records(layer_shares(store)),
+    }
+
+
+def _overview_summary(store: Dataset, overview: dict[str, Any]) -> Summary:
+    facts = {
+        "tables": ", ".join(f"{name} {n:,}" for name, n in overview["rows"].items() if n),
+        "formats": ", ".join(f"{f['format']} {f['sources']} sources" for f in overview["formats"]),
+    }
+    if overview["span"]:
+        facts["dated"] = " to ".join(overview["span"])
+    if overview["diagnostics"]:
+        codes = overview["diagnostics"].items()
+        facts["diagnostics"] = ", ".join(f"{code} {n}" for code, n in codes)
+    tables = [_run_table(overview["runs"])]
+    tables += [_phase_table(overview["phases"]), _layer_table(overview["layers"])]
+    return Summary(f"Dataset {store.path}", facts, [table for table in tables if table.rows])
+
+
+def _run_table(setups: list[dict[str, Any]]) -> Table:
+    rows = tuple(
+        (
+            str(s["framework"]), str(s["network"] or "?"), str(s["n_workers"] or "?"),
+            str(s["instrument"] or "?"), ", ".join(f"{b:g}" for b in s["local_batches"]),
+            str(s["runs"]), str(s["incomplete"] or ""),
+        )
+        for s in setups
+    )  # fmt: skip
+    names = ("framework", "network", "workers", "instrument", "batch a worker", "runs", "incomplete")
+    return Table(names, rows, "Runs", 5)
+
+
+def _phase_table(shares: list[dict[str, Any]]) -> Table:
+    phases = list(dict.fromkeys(row["phase"] for row in shares))
+    labels = list(dict.fromkeys(row["label"] for row in shares))
+    found = {(row["label"], row["phase"]): row for row in shares}
+    rows = []
+    for label in labels:
+        steps = sum(row["duration_s"] for row in shares if row["label"] == label)
+        cells = [found.get((label, phase)) for phase in phases]
+        texts = (format_share(cell["share"]) if cell else "" for cell in cells)
+        rows.append((label, format_quantity(steps, "s"), *texts))
+    title = "Where the time of a step goes (median step)"
+    return Table(("set-up", "step", *phases), tuple(rows), title)
+
+
+def _layer_table(shares: list[dict[str, Any]]) -> Table:
+    """The layers that cost most, of the largest set-up of each network."""
+    best: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for row in shares:
+        best.setdefault(tuple(row["label"].split(" · ")[:2]), []).append(row)
+    rows = []
+    for of_network in best.values():
+        totals = pd.DataFrame(of_network).groupby("label").duration_s.sum()
+        chosen = [row for row in of_network if row["label"] == totals.idxmax()]
+        for row in sorted(chosen, key=lambda r: -r["duration_s"])[:_TOP]:
+            rows.append(
+                (
+                    row["label"], row["layer"], row["layer_type"], row["phase"],
+                    format_quantity(row["duration_s"], "s"), format_share(row["share"]),
+                )
+            )  # fmt: skip
+    names = ("set-up", "layer", "type", "phase", "median call", "share of layers")
+    return Table(names, tuple(rows), "Layers that cost most", 4)

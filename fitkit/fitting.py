@@ -1,0 +1,173 @@
+"""fit(): a dataset or a frame, and a recipe, to a fitted model."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pandas as pd
+
+from fitkit.conditions import parse_condition
+from fitkit.dataset import Dataset
+from fitkit.errors import FitError, InputError
+from fitkit.features import FRAMES, Statistic, configurations, pool_repeats
+from fitkit.models.performance import PerformanceModel
+from fitkit.models.recipes import Recipe, recipe_named
+
+# The clocks of the logs tell times from a microsecond on.
+CLOCK_RESOLUTION_S = 1e-6
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """What a recipe is fitted to.
+
+    Attributes
+    ----------
+    runs
+        One row for each run and thing measured, with the features of the recipe.
+    configuration
+        Number of the configuration of each row of ``runs``, shape ``(rows,)``.
+    pooled
+        One row for each configuration: repetitions pooled by the statistic.
+    notes
+        What was left out, and why.
+    """
+
+    recipe: Recipe
+    target: str
+    statistic: Statistic
+    runs: pd.DataFrame
+    configuration: np.ndarray
+    pooled: pd.DataFrame
+    notes: tuple[str, ...]
+
+
+def measurements(
+    data: Dataset | pd.DataFrame | Path | str,
+    recipe: str,
+    *,
+    where: str | None = None,
+    target: str | None = None,
+    statistic: Statistic | None = None,
+) -> Measurements:
+    """Measurements of a recipe from a dataset, or from a frame with the recipe's columns.
+
+    Raises
+    ------
+    ValueError
+        If an argument names what does not exist.
+    InputError
+        If there is no dataset at a path.
+    FitError
+        If no row is left.
+    """
+    chosen = recipe_named(recipe)
+    statistic = statistic or "median"
+    if statistic not in get_args(Statistic):
+        raise ValueError(f"no statistic {statistic!r}; known: {', '.join(get_args(Statistic))}")
+    frame = _frame(data, recipe, statistic)
+    if where:
+        frame = frame[parse_condition(where).mask(frame)].reset_index(drop=True)
+    target = target or chosen.target
+    if target not in frame.columns:
+        raise ValueError(f"no column {target!r} to fit; there are {', '.join(frame.columns)}")
+    frame = chosen.prepare(frame)
+    frame, notes = _measurable(frame, target)
+    if frame.empty:
+        raise FitError(f"no rows for recipe {recipe}", "widen the condition, or ingest more runs")
+    # A column that terms read but the data lack is unknown, not an error.
+    configuration = configurations(frame, chosen.configuration)
+    pooled = pool_repeats(frame, configuration, target, statistic)
+    return Measurements(chosen, target, statistic, frame, configuration, pooled, notes)
+
+
+def _frame(
+    data: Dataset | pd.DataFrame | Path | str, recipe: str, statistic: Statistic
+) -> pd.DataFrame:
+    if isinstance(data, pd.DataFrame):
+        return data.reset_index(drop=True)
+    dataset = data if isinstance(data, Dataset) else Dataset(data)
+    if not dataset.exists:
+        raise InputError(f"{dataset.path}: no dataset here", "fitkit ingest LOGS -d DATASET")
+    return FRAMES[recipe](dataset, statistic)
+
+
+def _measurable(frame: pd.DataFrame, target: str) -> tuple[pd.DataFrame, tuple[str, ...]]:
+    times = pd.to_numeric(frame[target], errors="coerce")
+    known = times.notna() & np.isfinite(times)
+    long_enough = times >= CLOCK_RESOLUTION_S
+    notes = []
+    if (~known).any():
+        notes.append(f"{(~known).sum()} of {len(frame)} rows have no {target}")
+    if (known & ~long_enough).any():
+        short = frame[known & ~long_enough]
+        what = ", ".join(sorted(set(short["phase"]))) if "phase" in short else "rows"
+        notes.append(f"{len(short)} rows are shorter than the clock's microsecond ({what})")
+    return frame[known & long_enough].reset_index(drop=True), tuple(notes)
+
+
+def fit(
+    data: Dataset | pd.DataFrame | Path | str,
+    recipe: str = "step",
+    *,
+    where: str | None = None,
+    target: str | None = None,
+    statistic: Statistic | None = None,
+) -> PerformanceModel:
+    """Fit a recipe.
+
+    Parameters
+    ----------
+    data
+        A dataset, its folder, or a DataFrame with the recipe's columns.
+    recipe
+        ``step``, ``phases`` or ``layers``.
+    where
+        Condition on the rows, such as ``'network == "bert"'``.
+    target
+        Column to fit instead of the recipe's; seconds.
+    statistic
+        ``median`` (default), ``min`` or ``mean`` over steps and repetitions.
+
+    Raises
+    ------
+    ValueError
+        If an argument names what does not exist.
+    FitError
+        If no row is left, or a group cannot be fitted.
+
+    Examples
+    --------
+    >>> model = fitkit.fit("runs-parquet", recipe="layers", statistic="min")  # doctest: +SKIP
+    """
+    found = measurements(data, recipe, where=where, target=target, statistic=statistic)
+    return fit_measurements(found)
+
+
+def fit_measurements(found: Measurements) -> PerformanceModel:
+    """Fit the recipe of some measurements, and note what the fit rests on."""
+    model = PerformanceModel.fit(found.recipe, found.pooled, found.target, found.statistic)
+    model.notes = list(found.notes)
+    model.provenance = provenance(found)
+    return model
+
+
+def provenance(found: Measurements) -> dict[str, Any]:
+    """Runs, rows and versions behind a fit."""
+    run_ids: Sequence[str] = ()
+    if "run_id" in found.runs:
+        run_ids = sorted(set(found.runs.run_id.astype(str)))
+    return {
+        "run_ids": list(run_ids),
+        "n_runs": len(run_ids),
+        "n_rows": len(found.runs),
+        "n_configurations": len(found.pooled),
+        "fitkit": version("fitkit"),
+        "python": platform.python_version(),
+    }

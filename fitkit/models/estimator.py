@@ -1,0 +1,89 @@
+"""What every model shares: scikit-learn's protocol, without the cost of importing scikit-learn.
+
+Predicting from a saved model must need numpy alone, and importing scikit-learn takes over a
+second. Its tools (``clone``, ``cross_val_score``, ``GridSearchCV`` ...) ask for methods, not for
+a base class.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+
+class NotFittedError(ValueError, AttributeError):
+    """A model is used before it was fitted."""
+
+
+class Estimator:
+    """Parameters by name, R² as score, tags: the protocol of a scikit-learn regressor."""
+
+    @classmethod
+    def _names(cls) -> list[str]:
+        parameters = inspect.signature(cls.__init__).parameters
+        return [name for name in parameters if name != "self"]
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Constructor arguments by name; with ``deep`` those of nested models as ``model__x``."""
+        params = {name: getattr(self, name) for name in self._names()}
+        if deep:
+            for name, value in list(params.items()):
+                if isinstance(value, Estimator):
+                    params.update({f"{name}__{k}": v for k, v in value.get_params().items()})
+        return params
+
+    def set_params(self, **params: Any) -> Self:
+        """Set constructor arguments, those of nested models as ``model__x``.
+
+        Raises
+        ------
+        ValueError
+            If there is no such argument.
+        """
+        for key, value in params.items():
+            name, _, inner = key.partition("__")
+            if name not in self._names():
+                raise ValueError(f"{type(self).__name__} has no parameter {name!r}")
+            if inner:
+                getattr(self, name).set_params(**{inner: value})
+            else:
+                setattr(self, name, value)
+        return self
+
+    def __repr__(self) -> str:
+        given = ", ".join(f"{name}={getattr(self, name)!r}" for name in self._names())
+        return f"{type(self).__name__}({given})"
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Seconds for each row of ``X``, shape ``(rows,)``."""
+        raise NotImplementedError
+
+    def score(self, X: Any, y: ArrayLike) -> float:
+        """Coefficient of determination of the predictions."""
+        y = np.asarray(y, dtype=float)
+        residual = float(((y - self.predict(X)) ** 2).sum())
+        return 1.0 - residual / float(((y - y.mean()) ** 2).sum())
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import RegressorTags, Tags, TargetTags  # only its own tools ask
+
+        return Tags(
+            estimator_type="regressor",
+            target_tags=TargetTags(required=True),
+            regressor_tags=RegressorTags(),
+        )
+
+
+def require_fitted(model: object, attribute: str) -> None:
+    """Raise unless ``model`` has the attribute that fitting sets.
+
+    Raises
+    ------
+    NotFittedError
+        If it has not been fitted.
+    """
+    if not hasattr(model, attribute):
+        raise NotFittedError(f"this {type(model).__name__} is not fitted yet: call fit first")

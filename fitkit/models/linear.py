@@ -1,0 +1,355 @@
+"""LinearModel: time = Σ parameter × term, every parameter at least zero."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import lazy_loader as lazy
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fitkit.errors import FitError
+from fitkit.models.estimator import Estimator, require_fitted
+from fitkit.models.intervals import t_quantile
+from fitkit.models.terms import Term, terms_named
+
+if TYPE_CHECKING:
+    import pandas as pd
+else:
+    pd = lazy.load("pandas")
+
+# A column is dependent when less than this share of its length is left beside the earlier ones.
+_DEPENDENT = 1e-6
+_NOTHING = 1e-9
+_REWEIGHTINGS = 3
+
+Status = Literal["positive", "zero", "undetermined", "unknown"]
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A fitted parameter with its uncertainty.
+
+    Attributes
+    ----------
+    status
+        ``positive``; ``zero``: the data put it at the bound; ``undetermined``: the data cannot
+        tell its term from others, it was left out; ``unknown``: a column it needs is null.
+    """
+
+    term: str
+    estimate: float
+    std_err: float
+    ci_low: float
+    ci_high: float
+    unit: str
+    status: Status
+
+
+class LinearModel(Estimator):
+    """Non-negative linear model of a time in named terms.
+
+    .. math:: t = \\sum_k \\theta_k x_k, \\quad \\theta_k \\ge 0
+
+    The fit minimises relative errors: the noise is taken to grow as the time to the power
+    ``noise_exponent``, and the weights follow the fitted, not the measured time, since the
+    latter would favour rows that noise made small.
+
+    Parameters
+    ----------
+    terms
+        Names of terms, the most certain first: where two cannot be told apart, the later goes.
+    noise_exponent
+        0 for errors of constant size, 1 for errors in proportion to the time.
+    level
+        Level of the parameters' confidence intervals.
+    undetermined
+        What to do with a term that the data cannot tell from earlier ones: ``raise`` a
+        `FitError` that names it, or ``drop`` it and say so in its status.
+
+    Examples
+    --------
+    >>> frame = pd.DataFrame({"local_batch": [1.0, 2, 4, 8]})
+    >>> model = LinearModel(["fixed", "per_sample"]).fit(frame, [0.012, 0.014, 0.018, 0.026])
+    >>> model.params_.estimate.round(4).tolist()
+    [0.01, 0.002]
+    """
+
+    def __init__(
+        self,
+        terms: Sequence[str],
+        noise_exponent: float = 1.0,
+        level: float = 0.9,
+        undetermined: Literal["raise", "drop"] = "raise",
+    ) -> None:
+        self.terms = terms
+        self.noise_exponent = noise_exponent
+        self.level = level
+        self.undetermined = undetermined
+
+    # -- fitting ---------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: ArrayLike) -> Self:
+        """Fit to measured times.
+
+        Parameters
+        ----------
+        X
+            Columns that the terms need: a DataFrame, or a record of arrays; shape ``(rows, ...)``.
+        y
+            Seconds, shape ``(rows,)``, all positive.
+
+        Raises
+        ------
+        ValueError
+            If a term is unknown, or a time is not a positive number.
+        FitError
+            If there is no row, or the data cannot tell terms apart.
+        """
+        times = np.asarray(y, dtype=float)
+        if not len(times):
+            raise FitError("no rows to fit", "widen the condition, or ingest more runs")
+        if not np.all(np.isfinite(times) & (times > 0)):
+            raise ValueError("times must be positive numbers")
+        terms = terms_named(list(self.terms))
+        amounts = {term.name: term.amount(X, len(times)) for term in terms}
+        status = self._choose(amounts, times)
+        kept = [term for term in terms if status[term.name] == "positive"]
+        if not kept:
+            raise FitError("no term is determined by the data", "see the statuses of the terms")
+        design = np.column_stack([amounts[term.name] for term in kept])
+        self.n_obs_ = len(times)
+        estimates, weights = self._estimate(design, times)
+        self._infer(terms, kept, status, design, times, estimates, weights)
+        return self
+
+    def _choose(self, amounts: Mapping[str, np.ndarray], times: np.ndarray) -> dict[str, Status]:
+        """Keep each term that is known and differs from what the earlier ones can express."""
+        status: dict[str, Status] = {}
+        weight = times**-self.noise_exponent
+        basis: list[np.ndarray] = []
+        for name, amount in amounts.items():
+            if not np.all(np.isfinite(amount)):
+                status[name] = "unknown"
+                if self.undetermined == "raise":
+                    raise FitError(
+                        f"term {name}: a column that it needs is missing or null",
+                        "add the column, or leave the term out",
+                    )
+                continue
+            column = amount * weight
+            rest = column - sum(b * (b @ column) for b in basis)
+            rest = rest - sum(b * (b @ rest) for b in basis)  # again: rounding of the first pass
+            length = np.linalg.norm(column)
+            if length == 0 or np.linalg.norm(rest) <= _DEPENDENT * length:
+                status[name] = "undetermined"
+                if self.undetermined == "raise":
+                    raise self._dependence(name, amounts, status)
+                continue
+            status[name] = "positive"
+            basis.append(rest / np.linalg.norm(rest))
+        return status
+
+    @staticmethod
+    def _dependence(
+        name: str, amounts: Mapping[str, np.ndarray], status: Mapping[str, Status]
+    ) -> FitError:
+        if not np.any(amounts[name]):
+            return FitError(
+                f"term {name} is zero in every row: the data cannot determine it",
+                f"measure runs in which {name} differs, or leave the term out",
+            )
+        others = [other for other, value in status.items() if value == "positive"]
+        return FitError(
+            f"the data cannot tell {name} from {', '.join(others)}",
+            "measure runs in which they differ, or leave one of the terms out",
+        )
+
+    def _estimate(self, design: np.ndarray, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        from scipy.optimize import nnls  # here, so that predicting needs numpy alone
+
+        fitted = times
+        for _ in range(_REWEIGHTINGS):
+            weights = fitted**-self.noise_exponent
+            weighted = design * weights[:, None]
+            # Columns differ by 15 orders of magnitude (FLOPs beside ones): scale each to 1.
+            scale = np.linalg.norm(weighted, axis=0)
+            solution, _ = nnls(weighted / scale, times * weights)
+            # Rounding can leave a share of the time that no clock would see: that is a zero.
+            share = (weighted * solution / scale).max(axis=0) / (times * weights).max()
+            estimates = np.where(share > _NOTHING, solution / scale, 0.0)
+            fitted = np.maximum(design @ estimates, times.min() * 1e-3)
+        return estimates, weights
+
+    def _infer(
+        self,
+        terms: Sequence[Term],
+        kept: Sequence[Term],
+        status: dict[str, Status],
+        design: np.ndarray,
+        times: np.ndarray,
+        estimates: np.ndarray,
+        weights: np.ndarray,
+    ) -> None:
+        active = estimates > 0
+        self.dof_ = self.n_obs_ - int(active.sum())
+        names = [term.name for term in kept]
+        found = {name: float(value) for name, value in zip(names, estimates, strict=True)}
+        low, high, errors = self._bounds(design, times, weights, estimates)
+        self._active = [name for name, on in zip(names, active, strict=True) if on]
+        self._covariance, self.noise_ = self._noise(design[:, active], times, weights)
+        self.parameters_ = []
+        for term in terms:
+            if term.name not in found:
+                figures = (np.nan, np.nan, np.nan, np.nan)
+            else:
+                k = names.index(term.name)
+                figures = (found[term.name], errors[k], low[k], high[k])
+                if not active[k]:
+                    status[term.name] = "zero"
+            self.parameters_.append(Parameter(term.name, *figures, term.unit, status[term.name]))
+
+    def _bounds(
+        self, design: np.ndarray, times: np.ndarray, weights: np.ndarray, estimates: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Confidence bounds and standard errors, shape ``(terms,)`` each.
+
+        The positive terms are judged beside each other. A term at zero is judged beside them,
+        too: its upper bound is how large it could be.
+        """
+        active = estimates > 0
+        low, high = np.full(len(active), np.nan), np.full(len(active), np.nan)
+        errors = np.full(len(active), np.nan)
+        groups = [np.flatnonzero(active)]
+        groups += [np.append(groups[0], k) for k in np.flatnonzero(~active)]
+        for number, group in enumerate(groups):
+            if len(times) <= len(group):
+                continue
+            result = _weighted(design[:, group], times, weights)
+            bounds = result.conf_int(1 - self.level)
+            own = slice(None) if number == 0 else slice(-1, None)
+            low[group[own]], high[group[own]] = bounds[own, 0], bounds[own, 1]
+            errors[group[own]] = result.bse[own]
+        return np.maximum(low, 0.0), np.maximum(high, 0.0), errors
+
+    def _noise(
+        self, design: np.ndarray, times: np.ndarray, weights: np.ndarray
+    ) -> tuple[np.ndarray, float]:
+        if self.dof_ <= 0:
+            return np.full((design.shape[1],) * 2, np.nan), float("nan")
+        result = _weighted(design, times, weights)
+        return np.asarray(result.cov_params()), float(np.sqrt(result.scale))
+
+    # -- using it --------------------------------------------------------------------------
+
+    def _design(self, X: Any) -> np.ndarray:
+        require_fitted(self, "parameters_")
+        rows = _n_rows(X)
+        columns = [term.amount(X, rows) for term in terms_named(self._active)]
+        return np.column_stack(columns) if columns else np.zeros((rows, 0))
+
+    @property
+    def _estimates(self) -> np.ndarray:
+        by_name = {p.term: p.estimate for p in self.parameters_}
+        return np.array([by_name[name] for name in self._active])
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Seconds for each row of ``X``, shape ``(rows,)``; NaN where a column is null."""
+        return np.asarray(self._design(X) @ self._estimates)
+
+    def predict_interval(self, X: Any, level: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
+        """Interval that a new measurement falls into, shapes ``(rows,)``; in seconds.
+
+        Normal theory of weighted least squares: the variance of the fitted mean plus that of one
+        measurement. NaN when no observation is left over to judge the noise.
+        """
+        design = self._design(X)
+        mean = design @ self._estimates
+        if self.dof_ <= 0 or not np.isfinite(self.noise_):
+            nothing = np.full(len(mean), np.nan)
+            return nothing, nothing
+        own = (self.noise_ * mean**self.noise_exponent) ** 2
+        variance = own + np.einsum("ij,jk,ik->i", design, self._covariance, design)
+        half = t_quantile(0.5 + level / 2, self.dof_) * np.sqrt(variance)
+        return np.maximum(mean - half, 0.0), mean + half
+
+    @property
+    def params_(self) -> pd.DataFrame:
+        """Parameters: ``term, estimate, std_err, ci_low, ci_high, unit, status``."""
+        require_fitted(self, "parameters_")
+        return pd.DataFrame([vars(parameter) for parameter in self.parameters_])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Fitted state as plain JSON values."""
+        require_fitted(self, "parameters_")
+        return {
+            "terms": list(self.terms),
+            "noise_exponent": self.noise_exponent,
+            "level": self.level,
+            "n_obs": self.n_obs_,
+            "dof": self.dof_,
+            "noise": _json(self.noise_),
+            "active": self._active,
+            "covariance": [[_json(v) for v in row] for row in self._covariance.tolist()],
+            "parameters": [
+                {key: _json(value) for key, value in vars(parameter).items()}
+                for parameter in self.parameters_
+            ],
+        }
+
+    @classmethod
+    def from_dict(cls, state: Mapping[str, Any]) -> Self:
+        """The model that `to_dict` described."""
+        model = cls(state["terms"], state["noise_exponent"], state["level"], "drop")
+        model.n_obs_, model.dof_ = int(state["n_obs"]), int(state["dof"])
+        model.noise_ = _number(state["noise"])
+        model._active = [term.name for term in terms_named(state["active"])]
+        model._covariance = np.array(
+            [[_number(v) for v in row] for row in state["covariance"]], dtype=float
+        ).reshape(len(model._active), len(model._active))
+        figures = ("estimate", "std_err", "ci_low", "ci_high")
+        model.parameters_ = [
+            Parameter(p["term"], *(_number(p[key]) for key in figures), p["unit"], p["status"])
+            for p in state["parameters"]
+        ]
+        return model
+
+
+def _weighted(design: np.ndarray, times: np.ndarray, weights: np.ndarray) -> Any:
+    """Weighted least squares on columns of length one; figures are scaled back."""
+    from statsmodels.regression.linear_model import WLS  # 1.3 s that predicting does not need
+
+    scale = np.linalg.norm(design * weights[:, None], axis=0)
+    result = WLS(times, design / scale, weights=weights**2).fit()
+    return _Scaled(result, scale)
+
+
+class _Scaled:
+    """Figures of a regression whose columns had been divided by ``scale``."""
+
+    def __init__(self, result: Any, scale: np.ndarray) -> None:
+        self._result, self._columns = result, scale
+        self.bse = result.bse / scale
+        self.scale = result.scale
+
+    def conf_int(self, alpha: float) -> np.ndarray:
+        return np.asarray(self._result.conf_int(alpha)) / self._columns[:, None]
+
+    def cov_params(self) -> np.ndarray:
+        return np.asarray(self._result.cov_params()) / np.outer(self._columns, self._columns)
+
+
+def _n_rows(X: Any) -> int:
+    if hasattr(X, "index"):
+        return len(X)
+    return max((np.size(value) for value in vars(X).values()), default=1)
+
+
+def _json(value: Any) -> Any:
+    return None if isinstance(value, float) and not np.isfinite(value) else value
+
+
+def _number(value: float | None) -> float:
+    return float("nan") if value is None else float(value)

@@ -1,0 +1,142 @@
+"""What a time can depend on. A term is a function; its docstring is what reports print.
+
+A term uses attribute access and numpy operations only, so that a DataFrame serves and so does a
+plain record of arrays. It returns the amount (FLOPs, bytes, samples ...); the parameter that a
+model fits is the time for one unit of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+Columns = Any
+Resource = Literal["host", "device", "memory", "link_intra", "link_inter", "storage"]
+
+
+@dataclass(frozen=True)
+class Term:
+    """A named amount that costs time."""
+
+    name: str
+    function: Callable[[Columns], ArrayLike]
+    unit: str
+    resource: Resource
+
+    @property
+    def meaning(self) -> str:
+        """First line of its docstring."""
+        return (self.function.__doc__ or "").strip().partition("\n")[0]
+
+    def amount(self, x: Columns, n_rows: int) -> np.ndarray:
+        """Amount of each row, shape ``(n_rows,)``; NaN where a column it needs is missing."""
+        try:
+            values = self.function(x)
+        except AttributeError:
+            return np.full(n_rows, np.nan)
+        return np.broadcast_to(np.asarray(values, dtype=float), (n_rows,))
+
+
+TERMS: dict[str, Term] = {}
+
+
+def term(
+    *, unit: str, resource: Resource
+) -> Callable[[Callable[[Columns], ArrayLike]], Callable[[Columns], ArrayLike]]:
+    """Register a function as a term under its own name.
+
+    Parameters
+    ----------
+    unit
+        Unit of its parameter: seconds for one unit of the amount.
+    resource
+        What it occupies; calibration scales the parameters of one resource together.
+
+    Raises
+    ------
+    ValueError
+        If the name is taken, or the function has no docstring to print.
+    """
+
+    def register(function: Callable[[Columns], ArrayLike]) -> Callable[[Columns], ArrayLike]:
+        name = function.__name__
+        if name in TERMS:
+            raise ValueError(f"there is a term {name!r} already")
+        if not function.__doc__:
+            raise ValueError(f"term {name!r} needs a docstring: reports print it")
+        TERMS[name] = Term(name, function, unit, resource)
+        return function
+
+    return register
+
+
+def terms_named(names: list[str] | tuple[str, ...]) -> list[Term]:
+    """The terms of those names.
+
+    Raises
+    ------
+    ValueError
+        If there is no term of a name.
+    """
+    for name in names:
+        if name not in TERMS:
+            raise ValueError(f"no term {name!r}; known: {', '.join(TERMS)}")
+    return [TERMS[name] for name in names]
+
+
+@term(unit="s", resource="host")
+def fixed(x: Columns) -> ArrayLike:
+    """Paid once a call, whatever its size: launch, dispatch, synchronisation."""
+    return 1.0
+
+
+@term(unit="s/sample", resource="device")
+def per_sample(x: Columns) -> ArrayLike:
+    """Work in proportion to the samples of one worker."""
+    return x.local_batch
+
+
+@term(unit="s/FLOP", resource="device")
+def flops(x: Columns) -> ArrayLike:
+    """Floating-point operations of the call; backward counts the gradients that it computes."""
+    return x.flop
+
+
+@term(unit="s/param", resource="memory")
+def weights(x: Columns) -> ArrayLike:
+    """Trained parameters that the call reads, or whose gradient it writes."""
+    return x.n_params
+
+
+@term(unit="s/byte", resource="memory")
+def input_activations(x: Columns) -> ArrayLike:
+    """Activations that enter the layer."""
+    return x.input_bytes
+
+
+@term(unit="s/byte", resource="memory")
+def output_activations(x: Columns) -> ArrayLike:
+    """Activations that leave the layer."""
+    return x.output_bytes
+
+
+@term(unit="s/byte", resource="memory")
+def input_gradient(x: Columns) -> ArrayLike:
+    """Gradient of the input that backward writes; the first layer of a network has none."""
+    return x.input_grad_bytes
+
+
+@term(unit="s/worker", resource="link_inter")
+def server_fan_in(x: Columns) -> ArrayLike:
+    """One receives from every other worker in turn."""
+    return x.n_workers - 1.0
+
+
+@term(unit="s", resource="link_inter")
+def log_workers(x: Columns) -> ArrayLike:
+    """A tree over the workers: one message for each doubling of their number."""
+    return np.log2(x.n_workers)

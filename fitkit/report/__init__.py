@@ -1,0 +1,378 @@
+"""The HTML pages, drawn from plain frames: this package knows no model.
+
+A page is one file that needs nothing else: the chart library is inlined once, every number is
+plain HTML and stays readable with scripts off, and nothing is loaded from anywhere.
+"""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+from itertools import groupby
+from numbers import Real
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["ErrorPage", "clip", "error_page", "number", "percent", "quantity"]
+
+DASH = "–"  # stands for a missing value
+MINUS = "−"
+NAME_WIDTH = 80  # characters of a name that a table cell shows
+UNIT_WIDTH = 24
+MAX_GROUPS = 100
+MAX_PARAMETERS = 300
+N_WORST = 10
+N_FEATURES = 4  # feature columns beside the largest errors
+
+# column: heading, what it means
+HEADINGS = {
+    "run_id": ("run", ""),
+    "n": ("n", "number of predictions"),
+    "mape": ("MAPE", "mean absolute percentage error"),
+    "median_ape": ("median", "median absolute percentage error"),
+    "wape": ("WAPE", "summed absolute error by summed time"),
+    "bias": ("bias", "mean signed error; above zero the prediction is too long"),
+    "p90_ape": ("90th pct.", "nine predictions in ten err by less"),
+    "floor": ("noise floor", "error that repeated measurements alone cause"),
+    "coverage": ("coverage", "share of measurements inside their interval"),
+    "width": ("width", "width of the interval relative to the prediction"),
+    "measured_s": ("measured", ""),
+    "predicted_s": ("predicted", ""),
+    "error": ("error", "(predicted − measured) / measured"),
+    "interval": ("interval", "interval of the prediction"),
+    "std_err": ("std. error", ""),
+}
+FRACTIONS = {"mape", "median_ape", "p90_ape", "wape", "bias", "floor", "median_floor"}
+FRACTIONS |= {"coverage", "width", "error"}
+GROUP_KEYS = {"by", "value", "n", "mape"}
+TIMES = {"measured_s", "predicted_s", "low_s", "high_s"}
+SIGNED = {"bias", "error"}
+PREFIXES = {-12: "p", -9: "n", -6: "µ", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P"}
+COUNTED = {"FLOP", "byte", "bytes", "B"}  # units that also take the prefixes above one
+
+
+@dataclass(frozen=True)
+class ErrorPage:
+    """What the page of a prediction-error report shows; all errors and shares are fractions.
+
+    Parameters
+    ----------
+    title
+        What was judged, and how.
+    verdict
+        The result in one sentence, shown largest.
+    facts
+        Name to text: recipe, split, number of rows, noise floor, the command that reproduces it.
+    overall
+        A row per clock or quantity, with error columns such as ``n, mape, median_ape, bias``.
+    baselines
+        ``name, mape, median_ape``; the first row is the model itself.
+    groups
+        ``by, value, n, mape, median_ape, bias, floor`` and a column of errors per baseline.
+    rows
+        ``run_id, group, measured_s, predicted_s, low_s, high_s`` and any feature columns.
+    parameters
+        ``group, term, estimate, std_err, ci_low, ci_high, unit, status, meaning``.
+    breakdown
+        ``label, phase, share``: where the time goes.
+    notes
+        Warnings, said plainly.
+    """
+
+    title: str
+    verdict: str
+    facts: Mapping[str, str]
+    overall: pd.DataFrame
+    baselines: pd.DataFrame
+    groups: pd.DataFrame
+    rows: pd.DataFrame
+    parameters: pd.DataFrame
+    breakdown: pd.DataFrame
+    notes: Sequence[str]
+
+
+class Cell(NamedTuple):
+    """Text of a table cell, and its number if it is one."""
+
+    text: str
+    value: float | None = None
+
+
+class Head(NamedTuple):
+    """Heading of a column; numbers are set flush right."""
+
+    label: str
+    explanation: str = ""
+    is_number: bool = False
+
+
+class Table(NamedTuple):
+    """A table as the template prints it: sections of rows, each with a heading or none."""
+
+    caption: str
+    heads: list[Head]
+    sections: list[tuple[str, list[list[Cell]]]]
+    note: str = ""
+
+
+def error_page(page: ErrorPage) -> str:
+    """Render a prediction-error report as one self-contained HTML document.
+
+    Parameters
+    ----------
+    page
+        The frames and sentences to show.
+
+    Returns
+    -------
+    str
+        The document, to be written as UTF-8.
+    """
+    # All are slow to import, and most programs draw no page.
+    import jinja2
+    from plotly.offline import get_plotlyjs
+
+    from fitkit.report import figures
+
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("fitkit.report"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=_finalize,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["clip"] = clip
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
+    shares = _shares(page.breakdown)
+    return environment.get_template("error_report.html.j2").render(
+        page=page,
+        overall=_table("All predictions", page.overall),
+        baselines=_table("Beside the baselines", page.baselines),
+        scatter=figures.scatter(page.rows),
+        worst=_worst_table(page.rows),
+        groups=[
+            (by, figures.group_bars(part) if place < figures.MAX_GROUP_CHARTS else None, table)
+            for place, (by, part, table) in enumerate(_group_tables(page.groups))
+        ],
+        parameters=_parameter_table(page.parameters),
+        breakdown=figures.breakdown_bars(shares),
+        shares=_share_table(shares),
+        plotly_js=get_plotlyjs,
+    )
+
+
+# --- text -------------------------------------------------------------------------------------
+
+
+def percent(fraction: float, *, signed: bool = False) -> str:
+    """Write a fraction as a percentage with sensible digits: ``9.5 %``, ``0.12 %``, ``143 %``."""
+    value = fraction * 100
+    if not math.isfinite(value):
+        return DASH
+    size = abs(value)
+    digits = 0 if size == 0 or size >= 99.95 else 1 if size >= 0.995 else 2
+    text = "< 0.01" if 0 < size < 0.005 else f"{size:,.{digits}f}"
+    sign = MINUS if value < 0 else "+" if signed and value > 0 else ""
+    return f"{sign}{text} %"
+
+
+def number(value: float) -> str:
+    """Write a number with three significant digits, or all of them if it is a whole number."""
+    if not math.isfinite(value):
+        return DASH
+    if value == int(value) and abs(value) < 1e9:
+        text = f"{int(value):,}"
+    elif 1e-3 <= abs(value) < 1e5:
+        text = _three_digits(value)
+    else:
+        mantissa, exponent = f"{value:.2e}".split("e")
+        superscript = str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+        text = f"{mantissa}×10{superscript}"
+    return text.replace("-", MINUS)
+
+
+def quantity(value: float, unit: str) -> str:
+    """Write a value with its unit and an engineering prefix: ``22.1 ps/FLOP``, ``9.05 µs``."""
+    scale, prefixed = _scaled_unit(value, unit)
+    return f"{_scaled(value, scale)} {prefixed}".strip() if math.isfinite(value) else DASH
+
+
+def clip(text: object, width: int = NAME_WIDTH) -> str:
+    """Shorten a text in its middle: layer names and paths differ at their ends."""
+    name = str(text)
+    if len(name) > width:
+        tail = (width - 1) // 2
+        name = f"{name[: width - tail - 1]}…{name[-tail:]}"
+    return _printable(name)
+
+
+def _printable(text: str) -> str:
+    """Replace the control characters of a text: they hide, reverse or break what follows."""
+    if text.isprintable():
+        return text
+    return "".join(
+        " " if char in "\n\t" else "�" if unicodedata.category(char) in {"Cc", "Cf", "Cs"} else char
+        for char in text
+    )
+
+
+def _finalize(value: Any) -> Any:
+    """Clean what the template prints, except its own markup, a subclass of ``str``."""
+    return _printable(value) if type(value) is str else value
+
+
+def _three_digits(value: float) -> str:
+    if value == 0:
+        return "0"
+    digits = 2 - math.floor(math.log10(abs(float(f"{value:.2e}"))))
+    return f"{value:,.{max(digits, 0)}f}"
+
+
+def _scaled_unit(value: float, unit: str) -> tuple[float, str]:
+    """Find the factor and the unit that leave one to three digits before the point."""
+    base = unit.split("/")[0]
+    has_prefix = base == "s" or base in COUNTED
+    if not has_prefix or not math.isfinite(value) or value == 0:
+        return 1.0, "" if unit == "1" else unit
+    exponent = 3 * math.floor(math.log10(abs(float(f"{value:.2e}"))) / 3)
+    exponent = min(max(exponent, -12), 15 if base in COUNTED else 0)
+    symbol = "B" if base in {"byte", "bytes"} and exponent else base
+    return 10.0**exponent, PREFIXES[exponent] + symbol + unit[len(base) :]
+
+
+def _scaled(value: float, scale: float) -> str:
+    """Write a value in a scaled unit, in plain digits: the unit carries the power of ten."""
+    if scale == 1.0 or not 1e-3 <= abs(value / scale) < 1e5:
+        return number(value / scale)
+    return _three_digits(value / scale).replace("-", MINUS)
+
+
+# --- tables -----------------------------------------------------------------------------------
+
+
+def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """List the rows of a frame, with None for every kind of missing value."""
+    columns = [column.astype(object).where(column.notna(), None) for _, column in frame.items()]
+    names = list(map(str, frame.columns))
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _cell(name: str, value: Any, fractions: Set[str] = FRACTIONS) -> Cell:
+    """Write a value as its column is read: a fraction, a time, a plain number or a name."""
+    if value is None:
+        return Cell(DASH)
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return Cell(clip(value))
+    size = float(value)
+    if not math.isfinite(size):
+        return Cell(DASH)
+    if name in fractions:
+        return Cell(percent(size, signed=name in SIGNED), size)
+    return Cell(quantity(size, "s") if name.endswith("_s") else number(size), size)
+
+
+def _table(
+    caption: str, frame: pd.DataFrame, note: str = "", fractions: Set[str] = FRACTIONS
+) -> Table:
+    """Turn a frame into a table; its first column names the rows."""
+    rows = [
+        [_cell(name, value, fractions) for name, value in row.items()] for row in _records(frame)
+    ]
+    heads = []
+    for place, name in enumerate(map(str, frame.columns)):
+        label, explanation = HEADINGS.get(name, (name.replace("_", " "), ""))
+        is_number = place > 0 and any(row[place].value is not None for row in rows)
+        heads.append(Head(label, explanation, is_number))
+    return Table(caption, heads, [("", rows)] if rows else [], note)
+
+
+def _group_tables(groups: pd.DataFrame) -> list[tuple[str, pd.DataFrame, Table]]:
+    """Make a table for each column that the errors are grouped by, of the worst groups if many."""
+    tables = []
+    for by, found in groups.groupby("by", sort=False) if len(groups) else ():
+        # A baseline that was not run for this column leaves an empty one.
+        used = [name for name in found if name in GROUP_KEYS or found[name].notna().any()]
+        part = found[used].drop(columns="by").reset_index(drop=True)
+        baselines = set(map(str, used)) - FRACTIONS - GROUP_KEYS
+        notes = ["The last columns are the MAPE of the baselines."] if baselines else []
+        shown = part
+        if len(part) > MAX_GROUPS:
+            shown = part.sort_values("mape", ascending=False).head(MAX_GROUPS)
+            notes.append(f"Shown: the {MAX_GROUPS} groups of {len(part):,} with the largest MAPE.")
+        table = _table(f"Error by {by}", shown, " ".join(notes), FRACTIONS | baselines)
+        tables.append((str(by), part, table))
+    return tables
+
+
+def _worst_table(rows: pd.DataFrame) -> Table:
+    """Pick the rows whose prediction is furthest from the measurement."""
+    if rows.empty:
+        return Table("Largest errors", [], [])
+    found = rows[rows["measured_s"] > 0].reset_index(drop=True)
+    found["error"] = found["predicted_s"] / found["measured_s"] - 1
+    order = found["error"].abs().sort_values(ascending=False, kind="stable").dropna().index
+    named = [name for name in ("run_id", "group") if name in found]
+    features = [name for name in found if name not in {*named, *TIMES, "error"}][:N_FEATURES]
+    columns = [*named, *features, "measured_s", "predicted_s", "error"]
+    return _table("Largest errors", found.loc[order[:N_WORST], columns])
+
+
+def _parameter_table(parameters: pd.DataFrame) -> Table:
+    """List the fitted parameters, a section per group, each in the unit that suits its size."""
+    heads = [
+        Head("term"),
+        Head("estimate", is_number=True),
+        Head("interval", "in the unit of the estimate", is_number=True),
+        Head("std. error", "in the unit of the estimate", is_number=True),
+        Head("status"),
+        Head("meaning"),
+    ]
+    rows = _records(parameters.head(MAX_PARAMETERS))
+    sections = [
+        (clip(group or ""), [_parameter_cells(row) for row in members])
+        for group, members in groupby(rows, key=lambda row: row.get("group"))
+    ]
+    note = ""
+    if len(parameters) > MAX_PARAMETERS:
+        note = f"Shown: the first {MAX_PARAMETERS} of {len(parameters):,} parameters."
+    return Table("Fitted parameters", heads, sections, note)
+
+
+def _parameter_cells(row: Mapping[str, Any]) -> list[Cell]:
+    """Write estimate, interval and standard error of one parameter, in one unit."""
+    estimate, low, high, std_err = (
+        math.nan if row.get(name) is None else float(row[name])
+        for name in ("estimate", "ci_low", "ci_high", "std_err")
+    )
+    scale, unit = _scaled_unit(estimate or high, clip(row.get("unit") or "", UNIT_WIDTH))
+    has_interval = math.isfinite(low) or math.isfinite(high)
+    interval = f"{_scaled(low, scale)} to {_scaled(high, scale)}"
+    return [
+        Cell(clip(row.get("term") or "")),
+        Cell(f"{_scaled(estimate, scale)} {unit}".strip() if math.isfinite(estimate) else DASH),
+        Cell(interval if has_interval else DASH),
+        Cell(_scaled(std_err, scale)),
+        Cell(clip(row.get("status") or "")),
+        Cell(clip(row.get("meaning") or "", 2 * NAME_WIDTH)),
+    ]
+
+
+def _shares(breakdown: pd.DataFrame) -> pd.DataFrame:
+    """Spread the shares to a row per label and a column per phase, in the order they came."""
+    if breakdown.empty:
+        return breakdown
+    return breakdown.pivot_table(
+        index="label", columns="phase", values="share", aggfunc="sum", sort=False
+    )
+
+
+def _share_table(shares: pd.DataFrame) -> Table:
+    """Write the numbers that the stacked bars show."""
+    note = f"Shown: the first {MAX_GROUPS} of {len(shares):,}." if len(shares) > MAX_GROUPS else ""
+    shown = shares.head(MAX_GROUPS).reset_index()
+    return _table("Share of the time", shown, note, set(map(str, shares.columns)))

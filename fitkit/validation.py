@@ -1,0 +1,325 @@
+"""validate(): prediction error on runs that the fit never saw, beside baselines and noise."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from fitkit.conditions import parse_condition
+from fitkit.dataset import Dataset
+from fitkit.error_report import ErrorReport, error_figures
+from fitkit.errors import ExtrapolationWarning, FitError
+from fitkit.features import Statistic, pool_repeats
+from fitkit.fitting import Measurements, fit_measurements, measurements
+from fitkit.models.baselines import BASELINES, baseline_predictions
+from fitkit.models.grouped import keys
+from fitkit.models.performance import PerformanceModel
+from fitkit.splits import Fold, forward_chaining, hold_out, k_fold, leave_one_out
+
+# Columns that rows are grouped by in a report, where the frame has them and they differ.
+_GROUPINGS = ("phase", "layer_group", "layer", "network", "device", "n_workers", "local_batch")
+
+
+@dataclass(frozen=True)
+class Split:
+    """How training and held-out rows are told apart; exactly one field besides the last two.
+
+    Attributes
+    ----------
+    hold_out
+        Condition: the rows for which it holds are predicted.
+    leave_out
+        Column: each of its values is held out in turn.
+    folds
+        Number of random folds over configurations.
+    scale_up
+        Column: train on its small values, predict the next larger one.
+    keep_smallest
+        With ``leave_out``, never hold the smallest value out.
+    seed
+        Seed of the random folds.
+    """
+
+    hold_out: str | None = None
+    leave_out: str | None = None
+    folds: int | None = None
+    scale_up: str | None = None
+    keep_smallest: bool = False
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        given = [self.hold_out, self.leave_out, self.folds, self.scale_up]
+        if sum(choice is not None for choice in given) != 1:
+            raise ValueError("choose one of hold_out, leave_out, folds and scale_up")
+
+    def __str__(self) -> str:
+        if self.hold_out is not None:
+            return f"hold out {self.hold_out}"
+        if self.leave_out is not None:
+            kept = ", never the smallest" if self.keep_smallest else ""
+            return f"leave one {self.leave_out} out{kept}"
+        if self.folds is not None:
+            return f"{self.folds} random folds of configurations, seed {self.seed}"
+        return f"scale up over {self.scale_up}"
+
+    def apply(self, frame: pd.DataFrame) -> list[Fold]:
+        """Folds of a frame of configurations.
+
+        Raises
+        ------
+        ValueError
+            If a column is missing, or the split leaves nothing to train on or to predict.
+        """
+        if self.hold_out is not None:
+            return hold_out(parse_condition(self.hold_out).mask(frame), self.hold_out)
+        if self.folds is not None:
+            return k_fold(len(frame), self.folds, self.seed)
+        name = self.leave_out or self.scale_up
+        if name not in frame.columns:
+            raise ValueError(f"no column {name!r}; there are {', '.join(frame.columns)}")
+        if self.leave_out is not None:
+            return leave_one_out(frame[name], keep_smallest=self.keep_smallest)
+        return forward_chaining(frame[name])
+
+
+def validate(
+    data: Dataset | pd.DataFrame | Path | str,
+    recipe: str = "step",
+    *,
+    hold_out: str | None = None,
+    leave_out: str | None = None,
+    folds: int | None = None,
+    scale_up: str | None = None,
+    model: PerformanceModel | None = None,
+    where: str | None = None,
+    target: str | None = None,
+    statistic: Statistic | None = None,
+    keep_smallest: bool = False,
+    level: float = 0.9,
+    seed: int = 0,
+) -> ErrorReport:
+    """Judge a recipe on configurations that its fit did not see.
+
+    Repetitions of a configuration are pooled first, so they are held out together. Where the
+    CPU time is known it is judged in the same way, beside the wall clock.
+
+    Parameters
+    ----------
+    data
+        A dataset, its folder, or a DataFrame with the recipe's columns.
+    hold_out, leave_out, folds, scale_up, keep_smallest, seed
+        The split, see `Split`; not together with ``model``.
+    model
+        A model fitted elsewhere: every row is predicted. Its recipe is used.
+    where, target, statistic
+        As in `fitkit.fit`.
+    level
+        Level of the intervals whose coverage is reported.
+
+    Raises
+    ------
+    ValueError
+        If not exactly one split is chosen, or an argument names what does not exist.
+    FitError
+        If no row is left, or no held-out row can be predicted.
+
+    Examples
+    --------
+    >>> report = fitkit.validate("runs-parquet", recipe="step", leave_out="n_workers")
+    ... # doctest: +SKIP
+    """
+    if model is not None:
+        if any(choice is not None for choice in (hold_out, leave_out, folds, scale_up)):
+            raise ValueError("a fitted model predicts every row: choose a model or a split")
+        found = measurements(
+            data, model.recipe.name, where=where, target=target or model.target,
+            statistic=statistic or model.statistic,  # type: ignore[arg-type]
+        )  # fmt: skip
+        return _judge(found, "all rows, with a model fitted elsewhere", _given(model), level, data)
+    split = Split(hold_out, leave_out, folds, scale_up, keep_smallest, seed)
+    found = measurements(data, recipe, where=where, target=target, statistic=statistic)
+    return _judge(found, str(split), _folds(split), level, data)
+
+
+Predictions = tuple[pd.DataFrame, list[str]]
+Predictor = Callable[[Measurements, float], Predictions]
+
+
+def _folds(split: Split) -> Predictor:
+    def predict(found: Measurements, level: float) -> Predictions:
+        pooled = found.pooled
+        parts, failures = [], []
+        for fold in split.apply(pooled):
+            try:
+                fitted = _fit_rows(found, fold.train)
+            except FitError as error:
+                failures.append(f"{fold.label}: {error}")
+                continue
+            part = _predict(fitted, pooled[fold.test], level)
+            parts.append(part.assign(fold=fold.label, **_guesses(found, fold)))
+        if not parts:
+            raise FitError("no fold could be fitted", "; ".join(failures[:3]))
+        # A row that several folds hold out (forward chaining) counts with its first prediction.
+        whole = pd.concat(parts)
+        order = [part.fold.iloc[0] for part in parts]
+        whole["fold"] = pd.Categorical(whole.fold, categories=order)
+        return whole[~whole.index.duplicated()].sort_index(), failures
+
+    return predict
+
+
+def _given(model: PerformanceModel) -> Predictor:
+    def predict(found: Measurements, level: float) -> Predictions:
+        if found.target != model.target:
+            return pd.DataFrame(), []
+        part = _predict(model, found.pooled, level).assign(fold="")
+        notes = []
+        known = set(model.provenance.get("run_ids", ()))
+        seen = sorted(known & set(found.runs.get("run_id", pd.Series(dtype=str))))
+        if seen:
+            notes.append(
+                f"the model was fitted on {len(seen)} of these runs, so they are not held out: "
+                + ", ".join(seen[:5])
+                + (" …" if len(seen) > 5 else "")
+            )
+        return part, notes
+
+    return predict
+
+
+def _fit_rows(found: Measurements, rows: np.ndarray) -> PerformanceModel:
+    return fit_measurements(replace(found, pooled=found.pooled[rows].reset_index(drop=True)))
+
+
+def _predict(model: PerformanceModel, rows: pd.DataFrame, level: float) -> pd.DataFrame:
+    with warnings.catch_warnings():
+        # Held-out rows lie outside by design; the report counts them.
+        warnings.simplefilter("ignore", ExtrapolationWarning)
+        return model.predict(rows, level=level, allow_extrapolation=True)
+
+
+def _guesses(found: Measurements, fold: Fold) -> dict[str, np.ndarray]:
+    pooled, recipe = found.pooled, found.recipe
+    names = [n for n in recipe.features if n in pooled and pd.api.types.is_numeric_dtype(pooled[n])]
+    features = pooled[names].to_numpy(dtype=float)
+    groups = [" · ".join(key) for key in keys(pooled, recipe.groups)]
+    return {
+        name: baseline_predictions(
+            name, groups, features, _work(found), pooled[found.target].to_numpy(dtype=float),
+            fold.train, fold.test,
+        )[fold.test]
+        for name in BASELINES
+    }  # fmt: skip
+
+
+def _work(found: Measurements) -> np.ndarray:
+    work = np.full(len(found.pooled), np.nan)
+    for name in found.recipe.work:
+        if name in found.pooled:
+            values = pd.to_numeric(found.pooled[name], errors="coerce").to_numpy(dtype=float)
+            work = np.where(np.isnan(work), values, work)
+    return work
+
+
+# -- judging -------------------------------------------------------------------------------
+
+
+def _judge(
+    found: Measurements, split: str, predict: Predictor, level: float, data: object
+) -> ErrorReport:
+    rows, notes = _rows(found, predict, level)
+    if rows.predicted_s.notna().sum() == 0:
+        reasons = ", ".join(sorted(set(rows.reason.astype(str)))[:3])
+        raise FitError(f"no held-out row could be predicted: {reasons}", "choose another split")
+    fitted = fit_measurements(found)
+    return ErrorReport(
+        recipe=found.recipe.name,
+        split=split,
+        target=found.target,
+        statistic=found.statistic,
+        level=level,
+        rows=rows,
+        runs=_run_totals(found, rows),
+        parameters=fitted.params_,
+        clocks=_clocks(found, rows, predict, level),
+        groups=_groups(found, rows),
+        notes=[*found.notes, *notes, *_refusals(rows)],
+        n_runs=found.runs.run_id.nunique() if "run_id" in found.runs else 0,
+        data=str(data.path) if isinstance(data, Dataset) else "",
+    )
+
+
+def _rows(found: Measurements, predict: Predictor, level: float) -> tuple[pd.DataFrame, list[str]]:
+    predictions, notes = predict(found, level)
+    rows = found.pooled.loc[predictions.index].join(predictions)
+    rows = rows.rename(columns={found.target: "measured_s"})
+    rows.insert(0, "group", [" · ".join(k) for k in keys(rows, found.recipe.groups)])
+    return rows, notes
+
+
+def _refusals(rows: pd.DataFrame) -> list[str]:
+    refused = rows[rows.predicted_s.isna()]
+    if refused.empty:
+        return []
+    reasons = refused.reason.value_counts()
+    listed = "; ".join(f"{reason} ({n})" for reason, n in reasons.head(3).items())
+    return [f"{len(refused)} of {len(rows)} held-out rows have no prediction: {listed}"]
+
+
+def _groups(found: Measurements, rows: pd.DataFrame) -> pd.DataFrame:
+    columns = [name for name in _GROUPINGS if name in rows and rows[name].nunique() > 1]
+    pairs = [("fold", "held out")] if rows.fold.nunique() > 1 else []
+    pairs += [(name, "layer type" if name == "layer_group" else name) for name in columns]
+    if {"layer_group", "phase"} <= set(rows.columns):
+        both = rows.layer_group.astype(str) + " · " + rows.phase.astype(str)
+        rows = rows.assign(layer_and_phase=both)
+        pairs.insert(0, ("layer_and_phase", "layer and phase"))
+    frames = []
+    for name, label in pairs:
+        for value, part in rows.groupby(name, sort=True, observed=True):
+            frames.append({"by": label, "value": value, **error_figures(part)})
+    return pd.DataFrame(frames, columns=["by", "value", *error_figures(rows)])
+
+
+def _run_totals(found: Measurements, rows: pd.DataFrame) -> pd.DataFrame:
+    """Each run's measured total of the held-out rows beside the predicted one."""
+    if "run_id" not in found.runs:
+        return pd.DataFrame(columns=["run_id", "n", "measured_s", "predicted_s"])
+    predicted = pd.Series(np.nan, index=range(len(found.pooled)))
+    predicted[rows.index] = rows.predicted_s
+    runs = found.runs.assign(predicted_s=predicted.to_numpy()[found.configuration])
+    runs = runs[runs.predicted_s.notna()].rename(columns={found.target: "measured_s"})
+    totals = runs.groupby("run_id")[["measured_s", "predicted_s"]].sum()
+    totals.insert(0, "n", runs.groupby("run_id").size())
+    return totals.reset_index()
+
+
+def _clocks(
+    found: Measurements, rows: pd.DataFrame, predict: Predictor, level: float
+) -> pd.DataFrame:
+    clocks = [{"clock": "wall clock", **error_figures(rows)}]
+    cpu = found.recipe.cpu_target
+    if found.target != cpu and cpu in found.runs and (found.runs[cpu] > 0).sum() > 1:
+        other = _on_clock(found, cpu)
+        try:
+            judged, _ = _rows(other, predict, level)
+        except (FitError, ValueError):
+            judged = pd.DataFrame()
+        if len(judged):
+            clocks.append({"clock": "CPU time", **error_figures(judged)})
+    return pd.DataFrame(clocks)
+
+
+def _on_clock(found: Measurements, target: str) -> Measurements:
+    keep = (found.runs[target] > 0).to_numpy()
+    runs = found.runs[keep].reset_index(drop=True)
+    _, configuration = np.unique(found.configuration[keep], return_inverse=True)
+    pooled = pool_repeats(runs, configuration, target, found.statistic)
+    return replace(found, target=target, runs=runs, configuration=configuration, pooled=pooled)
+
+

@@ -1,0 +1,400 @@
+"""The page of a prediction-error report."""
+
+from __future__ import annotations
+
+import copy
+import json
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+import pytest
+
+from fitkit.report import ErrorPage, clip, error_page, figures, number, percent, quantity
+
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>&lt;b&gt;\"' onload=x"
+VOID = {"meta", "img", "br", "link", "input", "hr"}
+
+
+class Reader(HTMLParser):
+    """What a page says without scripts: its tags, its text, its charts."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.texts: list[str] = []
+        self.rows: list[list[str]] = []
+        self.figures: list[dict] = []
+        self.feed(html)
+        self.close()
+        assert self.open == []
+        self.text = " ".join(" ".join(self.texts).split())
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        if tag in {"td", "th"}:
+            self.rows[-1].append("")
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] == "script":
+            if self.tags[-1][1].get("type") == "application/json":
+                self.figures.append(json.loads(data))
+        elif self.open and self.open[-1] != "style":
+            self.texts.append(data)
+            if {"td", "th"} & set(self.open):
+                self.rows[-1][-1] += data.strip()
+
+    def count(self, tag):
+        return sum(name == tag for name, _ in self.tags)
+
+
+def table(columns, *rows):
+    return pd.DataFrame(rows, columns=columns.split())
+
+
+def some_rows(n):
+    measured = np.geomspace(1e-5, 1e-2, n)
+    predicted = measured * np.linspace(0.95, 1.2, n)
+    return pd.DataFrame(
+        {
+            "run_id": [f"run-{row % 7}" for row in range(n)],
+            "group": [("conv", "linear")[row % 2] for row in range(n)],
+            "measured_s": measured,
+            "predicted_s": predicted,
+            "low_s": predicted * 0.9,
+            "high_s": predicted * 1.1,
+            "local_batch": [2 ** (row % 5) for row in range(n)],
+            "note": [None if row % 2 else "warm" for row in range(n)],
+        }
+    )
+
+
+def a_page(n=40, **changes):
+    page = ErrorPage(
+        title="Prediction error: recipe layers",
+        verdict="Predicted within 6.6 % on average.",
+        facts={"recipe": "layers", "how to reproduce": "fitkit validate ds --recipe layers"},
+        overall=table("clock n mape bias floor", ("host", 1234, 0.0662, -0.0123, 0.0012)),
+        baselines=table("name mape median_ape", ("fitkit", 0.0662, 0.05), ("mean", 3.42, None)),
+        groups=table(
+            "by value n mape median_ape bias floor nearest",
+            ("phase", "forward", 20, 0.051, 0.04, 0.01, 0.01, 0.091),
+            ("phase", "backward", 20, 0.082, 0.07, -0.02, None, 2.5),
+            ("n_nodes", 1, 30, 0.06, 0.05, 0.0, 0.01, None),
+            ("n_nodes", 2, 10, 0.0812, 0.06, 0.03, 0.02, None),
+        ),
+        rows=some_rows(n),
+        parameters=table(
+            "group term estimate std_err ci_low ci_high unit status meaning",
+            ("conv", "fixed", 9.05e-6, 1.2e-7, 8.8e-6, 9.3e-6, "s", "ok", "Launching."),
+            ("conv", "work", 22.1e-12, 1.5e-13, 21.8e-12, 22.4e-12, "s/FLOP", "ok", "Computing."),
+            ("linear", "fixed", 0.0, None, 0.0, 3e-6, "s", "at bound", "Launching."),
+        ),
+        breakdown=table("label phase share", ("1 node", "compute", 0.75), ("1 node", "comm", 0.25)),
+        notes=["Few batches."],
+    )
+    return replace(page, **changes)
+
+
+@pytest.fixture(scope="module")
+def plain():
+    return Reader(error_page(a_page()))
+
+
+def points_in(figure):
+    return [trace for trace in figure["data"] if "codes" in trace]
+
+
+def test_numbers_are_text_that_needs_no_script(plain):
+    assert "Predicted within 6.6 % on average." in plain.text
+    assert "fitkit validate ds --recipe layers" in plain.text
+    assert "Few batches." in plain.text
+    assert ["host", "1,234", "6.6 %", "−1.2 %", "0.12 %"] in plain.rows
+    assert ["mean", "342 %", "–"] in plain.rows
+    assert ["forward", "20", "5.1 %", "4.0 %", "+1.0 %", "1.0 %", "9.1 %"] in plain.rows
+    assert ["backward", "20", "8.2 %", "7.0 %", "−2.0 %", "–", "250 %"] in plain.rows
+    assert ["1", "30", "6.0 %", "5.0 %", "0 %", "1.0 %"] in plain.rows  # no baseline by n_nodes
+    assert ["fixed", "9.05 µs", "8.80 to 9.30", "0.120", "ok", "Launching."] in plain.rows
+    assert ["work", "22.1 ps/FLOP", "21.8 to 22.4", "0.150", "ok", "Computing."] in plain.rows
+    assert ["fixed", "0 µs", "0 to 3.00", "–", "at bound", "Launching."] in plain.rows
+    assert ["1 node", "75.0 %", "25.0 %"] in plain.rows
+
+
+def test_largest_errors_are_listed(plain):
+    worst = [row for row in plain.rows if row[0].startswith("run-")]
+    assert len(worst) == 10
+    assert worst[0] == ["run-4", "linear", "16", "–", "10.0 ms", "12.0 ms", "+20.0 %"]
+
+
+def test_nothing_is_loaded_from_elsewhere(plain):
+    for tag, attributes in plain.tags:
+        assert tag not in {"link", "iframe", "object", "embed", "img", "base"}
+        assert not {"src", "href", "action", "srcset", "data"} & set(attributes)
+        assert not any(name.startswith("on") for name in attributes)
+    policies = [found["content"] for _, found in plain.tags if "http-equiv" in found]
+    assert len(policies) == 1
+    assert policies[0].startswith("default-src 'none'")
+
+
+def test_chart_library_is_inlined_once_and_shares_nothing():
+    html = error_page(a_page())
+    assert html.count("* plotly.js v") == 1
+    assert len(html.encode()) < 5_100_000
+    assert "showSendToCloud: false" in html  # its default is a button that uploads the data
+
+
+def test_structure_is_semantic(plain):
+    assert dict(plain.tags)["html"] == {"lang": "en"}
+    assert plain.count("h1") == plain.count("main") == plain.count("title") == 1
+    assert plain.count("caption") == plain.count("table") == 7
+    assert all("scope" in attributes for tag, attributes in plain.tags if tag == "th")
+    charts = [a for _, a in plain.tags if a.get("role") == "img"]
+    assert len(charts) == len(plain.figures) == 4
+    assert all(chart["aria-label"] for chart in charts)
+    regions = [a for _, a in plain.tags if a.get("role") == "region"]
+    assert all(region["tabindex"] == "0" for region in regions)
+
+
+def test_figures_are_valid_for_plotly(plain):
+    for figure in copy.deepcopy(plain.figures):
+        for trace in figure["data"]:
+            trace.pop("codes", None)
+        figure.pop("hover", None)
+        go.Figure(figure)
+
+
+def test_every_point_can_be_named(plain):
+    figure = plain.figures[0]
+    columns = [column["name"] for column in figure["hover"]]
+    assert columns == ["run_id", "group", "local_batch", "note"]
+    conv, linear = points_in(figure)
+    assert (conv["name"], linear["name"]) == ("conv", "linear")
+    names, codes = figure["hover"][0]["values"], conv["codes"][0]
+    assert [names[code] for code in codes] == [f"run-{row % 7}" for row in range(0, 40, 2)]
+    assert set(linear["codes"][3]) == {-1}  # missing
+    assert any(trace.get("name") == "interval" for trace in figure["data"])
+
+
+def hostile_page(name):
+    page = a_page()
+    return replace(
+        page,
+        title=name,
+        verdict=name,
+        facts={name: name},
+        overall=page.overall.assign(clock=name, **{name: name}),
+        baselines=page.baselines.assign(name=name),
+        groups=page.groups.assign(by=name, value=name).rename(columns={"nearest": name}),
+        rows=page.rows.assign(run_id=name, group=name, **{name: name}),
+        parameters=page.parameters.assign(group=name, term=name, unit=name, meaning=name),
+        breakdown=page.breakdown.assign(label=name, phase=name),
+        notes=[name],
+    )
+
+
+def test_hostile_names_stay_text(plain):
+    hostile = Reader(error_page(hostile_page(HOSTILE)))
+    assert hostile.count("script") == plain.count("script") - 1  # one group, so one chart less
+    assert hostile.count("img") == 0
+    assert not any(name.startswith("on") for _, found in hostile.tags for name in found)
+    assert HOSTILE in hostile.text
+    # Plotly reads tags in names, so they reach it escaped.
+    for figure in hostile.figures:
+        shown = [trace.get("name", "") for trace in figure["data"]]
+        shown += figure["layout"]["yaxis"]["ticktext"]
+        shown += [text for column in figure.get("hover", ()) for text in column["values"]]
+        assert not any("<" in text for text in shown)
+
+
+def test_long_names_are_clipped():
+    html = error_page(hostile_page("x" * 10_000))
+    assert "x" * 2001 not in html
+    assert max(len(cell) for row in Reader(html).rows for cell in row) <= 180
+    assert len(html.encode()) < 5_100_000
+
+
+@pytest.mark.parametrize("name", ["a\x00b", "a\u202eb", "a\x1bb", "a\udc80b"])
+def test_characters_that_hide_or_reverse_text_are_replaced(name):
+    html = error_page(a_page(verdict=name, facts={name: name}, notes=[name]))
+    html.encode()
+    assert name not in html
+    assert "a�b" in Reader(html).text
+
+
+def test_empty_frames_leave_their_part_out():
+    names = ("overall", "baselines", "groups", "rows", "parameters", "breakdown")
+    page = a_page(facts={}, notes=[], **dict.fromkeys(names, pd.DataFrame()))
+    html = error_page(page)
+    read = Reader(html)
+    assert "Predicted within 6.6 % on average." in read.text
+    assert "No row has both a measured and a predicted time." in read.text
+    assert "Where the time goes" not in read.text
+    assert read.count("table") == len(read.figures) == 0
+    assert "plotly.js" not in html
+
+
+def test_empty_frames_that_know_their_columns():
+    page = a_page()
+    names = ("overall", "baselines", "groups", "rows", "parameters", "breakdown")
+    empty = a_page(**{name: getattr(page, name).head(0) for name in names})
+    assert Reader(error_page(empty)).count("table") == 0
+
+
+def test_one_row():
+    read = Reader(error_page(a_page(n=1)))
+    assert "Within ±10 %: 1 of 1 predictions." in read.text
+    axis = read.figures[0]["layout"]["xaxis"]
+    assert axis["range"][0] < -5 < axis["range"][1]
+    assert any(axis["ticktext"])
+
+
+def test_rows_without_a_prediction_are_counted_not_drawn():
+    rows = some_rows(40)
+    rows.loc[[0, 1], "predicted_s"] = np.nan
+    rows.loc[2, "measured_s"] = 0.0
+    rows.loc[3, ["low_s", "high_s"]] = np.nan
+    read = Reader(error_page(a_page(rows=rows)))
+    assert "Not drawn: 3 without a prediction or a positive time." in read.text
+    assert sum(len(trace["codes"][0]) for trace in points_in(read.figures[0])) == 37
+
+
+def test_many_points_are_thinned_and_the_page_says_so():
+    html = error_page(a_page(n=30_000))
+    read = Reader(html)
+    assert "Drawn: 20,000 points of 30,000" in read.text
+    assert "Intervals drawn: 2,000." in read.text
+    assert sum(len(trace["codes"][0]) for trace in points_in(read.figures[0])) == 20_000
+    assert len(html.encode()) < 6_000_000
+
+
+def test_thinning_keeps_the_largest_errors():
+    error = np.full(50_000, 0.01)
+    error[[7, 33_333]] = 5.0
+    kept = figures._thin(error)
+    assert len(kept) == len(set(kept)) == figures.MAX_POINTS
+    assert {7, 33_333} <= set(kept)
+    assert (np.diff(kept) > 0).all()
+
+
+def test_names_that_never_repeat_do_not_burst_the_page():
+    names = {"run_id": "{:016x}", "path": "&" * 50 + "{}"}
+    texts = {name: [text.format(row) for row in range(21_000)] for name, text in names.items()}
+    html = error_page(a_page(rows=some_rows(21_000).assign(**texts)))
+    assert len(html.encode()) < 6_000_000
+    columns = [column["name"] for column in Reader(html).figures[0]["hover"]]
+    assert "run_id" in columns
+    assert "path" not in columns
+
+
+def test_many_groups_are_joined_in_the_legend():
+    rows = some_rows(200).assign(group=[f"layer {row % 40}" for row in range(200)])
+    figure = Reader(error_page(a_page(rows=rows))).figures[0]
+    names = [trace["name"] for trace in points_in(figure)]
+    assert len(names) == 12
+    assert names[-1] == "29 other groups"
+
+
+def test_many_values_of_a_group_show_the_worst():
+    layers = [("layer", f"layer {row}", 3, 0.5 if row == 140 else 0.01) for row in range(150)]
+    groups = table("by value n mape", *layers)
+    read = Reader(error_page(a_page(groups=groups)))
+    assert "Shown: the 100 groups of 150 with the largest MAPE." in read.text
+    assert "The 25 of 150 groups with the largest MAPE." in read.text
+    assert ["layer 140", "3", "50.0 %"] in read.rows
+
+
+def test_baseline_beyond_the_axis_is_marked(plain):
+    nearest = plain.figures[1]["data"][2]
+    assert nearest["name"] == "nearest"
+    assert nearest["marker"]["symbol"] == ["circle-open", "triangle-right"]
+
+
+def test_errors_that_are_all_missing():
+    groups = a_page().groups.assign(mape=np.nan, floor=np.nan, nearest=np.nan)
+    read = Reader(error_page(a_page(groups=groups)))
+    assert ["forward", "20", "–", "4.0 %", "+1.0 %"] in read.rows
+
+
+@pytest.mark.parametrize(
+    ("fraction", "text"),
+    [
+        (0.00123, "0.12 %"),
+        (0.00001, "< 0.01 %"),
+        (0.00996, "1.0 %"),
+        (14.3, "1,430 %"),
+        (0.0, "0 %"),
+        (-0.05, "−5.0 %"),
+        (float("nan"), "–"),
+    ],
+)
+def test_percent(fraction, text):
+    assert percent(fraction) == text
+    assert percent(fraction, signed=True) == ("+" if fraction > 0 else "") + text
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (22.1e-12, "s/FLOP", "22.1 ps/FLOP"),
+        (9.05e-6, "s", "9.05 µs"),
+        (999.9e-9, "s", "1.00 µs"),
+        (4e-15, "s/FLOP", "0.00400 ps/FLOP"),
+        (75.3, "s", "75.3 s"),
+        (5400.0, "s", "5,400 s"),
+        (1.935e12, "byte/s", "1.94 TB/s"),
+        (0.5, "", "0.500"),
+        (3.2e-12, "layers", "3.20×10⁻¹² layers"),
+        (-2e-3, "s", "−2.00 ms"),
+        (float("nan"), "s", "–"),
+    ],
+)
+def test_quantity(value, unit, text):
+    assert quantity(value, unit) == text
+
+
+def test_number():
+    values = [3.0, 1234567.0, 0.25, 2.5e9, float("nan")]
+    assert [number(value) for value in values] == ["3", "1,234,567", "0.250", "2.50×10⁹", "–"]
+
+
+def test_clip_keeps_both_ends():
+    assert clip("features.0.conv", 20) == "features.0.conv"
+    assert clip("features.denseblock4.denselayer16.conv2", 20) == "features.d…r16.conv2"
+    assert len(clip("x" * 10_000)) == 80
+
+
+def test_importing_the_package_is_cheap():
+    code = "import sys, fitkit.report; print({'pandas', 'plotly', 'jinja2'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+def test_charts_draw_in_a_browser(tmp_path: Path):
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    if chromium is None:
+        pytest.skip("needs chromium")
+    path = tmp_path / "page.html"
+    path.write_text(error_page(hostile_page(HOSTILE)), encoding="utf-8")
+    command = [
+        *(chromium, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic"),
+        *("--no-first-run", "--disable-background-networking", "--disable-component-update"),
+        *("--disable-sync", f"--user-data-dir={tmp_path / 'profile'}"),
+        *("--virtual-time-budget=8000", "--window-size=1280,2000", "--dump-dom", path.as_uri()),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout.count('class="main-svg"') >= 3
+    assert "<img" not in done.stdout
