@@ -95,7 +95,11 @@ def parse_condition(text: str) -> Condition:
         tree = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise ValueError(f"cannot read the condition {text!r}; write one {_HELP}") from error
-    parts = tree.values if isinstance(tree, ast.BoolOp) and isinstance(tree.op, ast.And) else [tree]
+    match tree:
+        case ast.BoolOp(op=ast.And(), values=parts):
+            pass
+        case _:
+            parts = [tree]
     return Condition(text.strip(), tuple(_comparison(part, text) for part in parts))
 
 

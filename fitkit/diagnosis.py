@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import pandas as pd
 
 from fitkit.dataset import Dataset
@@ -9,7 +12,7 @@ from fitkit.features import layer_times, phase_times
 from fitkit.models.grouped import key_text
 
 # What a user recognises a training set-up by.
-_SETUP = ["framework", "network", "n_workers", "local_batch", "instrument"]
+_SETUP = ["framework", "network", "network_params", "n_workers", "local_batch", "instrument"]
 
 
 def phase_shares(dataset: Dataset) -> pd.DataFrame:
@@ -18,12 +21,11 @@ def phase_shares(dataset: Dataset) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        ``label`` (the set-up), ``phase``, ``duration_s`` (mean over its runs of the median step),
-        ``share`` of the step, sorted by set-up and falling share.
+        ``label`` and columns of the set-up, ``phase``, ``duration_s`` (the median step, mean over
+        runs), ``share`` of the step; sorted by set-up and falling share.
     """
-    times = phase_times(dataset, "median")
-    times = times[times.phase != "init"]
-    return _shares(times, ["phase"])
+    times = phase_times(dataset, "median").rename(columns={"n_params": "network_params"})
+    return _shares(times[times.phase != "init"], ["phase"])
 
 
 def layer_shares(dataset: Dataset) -> pd.DataFrame:
@@ -32,30 +34,33 @@ def layer_shares(dataset: Dataset) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        ``label``, ``layer``, ``layer_type``, ``phase``, ``duration_s``, ``share`` of all layers.
+        ``label`` and columns of the set-up, ``layer``, ``layer_type``, ``phase``, ``duration_s``,
+        ``share`` of all layers.
     """
     return _shares(layer_times(dataset, "median"), ["layer", "layer_type", "phase"])
 
 
 def _shares(times: pd.DataFrame, names: list[str]) -> pd.DataFrame:
-    columns = ["label", *names, "duration_s", "share"]
+    columns = ["label", *_SETUP, *names, "duration_s", "share"]
     if times.empty:
         return pd.DataFrame(columns=columns)
-    times = times.assign(label=[_label(row) for row in times[_SETUP].to_dict("records")])
-    shares = times.groupby(["label", *names], sort=False).duration_s.mean().reset_index()
-    shares["share"] = shares.duration_s / shares.groupby("label").duration_s.transform("sum")
-    return shares.sort_values(["label", "share"], ascending=[True, False])[columns].reset_index(
-        drop=True
-    )
+    by_setup = times.groupby([*_SETUP, *names], dropna=False, sort=False)
+    shares = by_setup.duration_s.mean().reset_index()
+    whole = shares.groupby(_SETUP, dropna=False).duration_s.transform("sum")
+    shares["share"] = shares.duration_s / whole
+    shares = shares.sort_values([*_SETUP, "share"], ascending=[True] * len(_SETUP) + [False])
+    shares["label"] = [_label(row) for row in shares[_SETUP].to_dict("records")]
+    return shares[columns].reset_index(drop=True)
 
 
-def _label(row: dict[object, object]) -> str:
-    workers, batch = row["n_workers"], row["local_batch"]
-    parts = [key_text(row["framework"]), key_text(row["network"])]  # type: ignore[arg-type]
-    if workers == workers:
-        parts.append(f"{key_text(workers)} worker{'' if workers == 1 else 's'}")  # type: ignore[arg-type]
-    if batch == batch:
-        parts.append(f"batch {batch:g}")
+def _label(row: Mapping[Any, Any]) -> str:
+    parts = [key_text(row["framework"]), key_text(row["network"])]
+    if row["network_params"] == row["network_params"]:
+        parts.append(f"{row['network_params'] / 1e6:.3g} M params")
+    if row["n_workers"] == row["n_workers"]:
+        parts.append(f"{key_text(row['n_workers'])} worker{'' if row['n_workers'] == 1 else 's'}")
+    if row["local_batch"] == row["local_batch"]:
+        parts.append(f"batch {row['local_batch']:g}")
     if row["framework"] == "pytorch" and row["instrument"]:
         parts.append(f"instrument {row['instrument']}")
     return " · ".join(parts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -14,42 +15,89 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table as RichTable
 from rich.text import Text
 
-_PREFIXES = {
-    -15: "f", -12: "p", -9: "n", -6: "µ", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P",
-}  # fmt: skip
-_DASH = "–"
+DASH = "–"  # stands for a missing value
+MINUS = "−"
+NAME_WIDTH = 80  # characters of a name that a table cell shows
+PREFIXES = {-12: "p", -9: "n", -6: "µ", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P"}
+COUNTED = {"FLOP", "byte", "bytes", "B"}  # units that also take the prefixes above one
 
 
-def format_number(value: float | None, digits: int = 3) -> str:
-    """A plain number with a few significant digits; a dash for null."""
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return _DASH
-    if isinstance(value, int) or float(value).is_integer() and abs(value) < 1e15:
-        return f"{int(value):,}"
-    return f"{value:.{digits}g}"
+def format_share(fraction: float | None, *, signed: bool = False) -> str:
+    """Write a fraction as a percentage with sensible digits: ``9.5 %``, ``0.12 %``, ``143 %``."""
+    value = math.nan if fraction is None else fraction * 100
+    if not math.isfinite(value):
+        return DASH
+    size = abs(value)
+    digits = 0 if size == 0 or size >= 99.95 else 1 if size >= 0.995 else 2
+    text = "< 0.01" if 0 < size < 0.005 else f"{size:,.{digits}f}"
+    sign = MINUS if value < 0 else "+" if signed and value > 0 else ""
+    return f"{sign}{text} %"
 
 
-def format_quantity(value: float | None, unit: str) -> str:
-    """A value in SI units with the prefix that suits it: ``9.05 µs``, ``22.1 ps/FLOP``."""
-    if value is None or math.isnan(value):
-        return _DASH
-    if value == 0 or math.isinf(value):
-        return f"{value:g} {unit}".strip()
-    exponent = min(15, max(-15, 3 * math.floor(math.log10(abs(value)) / 3)))
-    scaled = f"{value / 10.0**exponent:.3g}"
-    if scaled == "1e+03" and exponent < 15:
-        exponent, scaled = exponent + 3, "1"
-    return f"{scaled} {_PREFIXES[exponent]}{unit}".strip()
+def format_number(value: float) -> str:
+    """Write a number with three significant digits, or all of them if it is a whole number."""
+    if not math.isfinite(value):
+        return DASH
+    if value == int(value) and abs(value) < 1e9:
+        text = f"{int(value):,}"
+    elif 1e-3 <= abs(value) < 1e5:
+        text = _three_digits(value)
+    else:
+        mantissa, exponent = f"{value:.2e}".split("e")
+        superscript = str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+        text = f"{mantissa}×10{superscript}"
+    return text.replace("-", MINUS)
 
 
-def format_share(value: float | None) -> str:
-    """A fraction as a percentage: ``4.2 %``, ``0.03 %``, ``137 %``."""
-    if value is None or math.isnan(value):
-        return _DASH
-    percent = 100 * value
-    if percent and abs(percent) < 0.1:
-        return f"{percent:.2g} %"
-    return f"{percent:.1f} %" if abs(percent) < 100 else f"{percent:.0f} %"
+def format_quantity(value: float, unit: str) -> str:
+    """Write a value with its unit and an engineering prefix: ``22.1 ps/FLOP``, ``9.05 µs``."""
+    scale, prefixed = scaled_unit(value, unit)
+    return f"{format_scaled(value, scale)} {prefixed}".strip() if math.isfinite(value) else DASH
+
+
+def clip(text: object, width: int = NAME_WIDTH) -> str:
+    """Shorten a text in its middle: layer names and paths differ at their ends."""
+    name = str(text)
+    if len(name) > width:
+        tail = (width - 1) // 2
+        name = f"{name[: width - tail - 1]}…{name[-tail:]}"
+    return printable(name)
+
+
+def printable(text: str) -> str:
+    """Replace the control characters of a text: they hide, reverse or break what follows."""
+    if text.isprintable():
+        return text
+    return "".join(
+        " " if char in "\n\t" else "�" if unicodedata.category(char) in {"Cc", "Cf", "Cs"} else char
+        for char in text
+    )
+
+
+def _three_digits(value: float) -> str:
+    if value == 0:
+        return "0"
+    digits = 2 - math.floor(math.log10(abs(float(f"{value:.2e}"))))
+    return f"{value:,.{max(digits, 0)}f}"
+
+
+def scaled_unit(value: float, unit: str) -> tuple[float, str]:
+    """Find the factor and the unit that leave one to three digits before the point."""
+    base = unit.split("/")[0]
+    has_prefix = base == "s" or base in COUNTED
+    if not has_prefix or not math.isfinite(value) or value == 0:
+        return 1.0, "" if unit == "1" else unit
+    exponent = 3 * math.floor(math.log10(abs(float(f"{value:.2e}"))) / 3)
+    exponent = min(max(exponent, -12), 15 if base in COUNTED else 0)
+    symbol = "B" if base in {"byte", "bytes"} and exponent else base
+    return 10.0**exponent, PREFIXES[exponent] + symbol + unit[len(base) :]
+
+
+def format_scaled(value: float, scale: float) -> str:
+    """Write a value in a scaled unit, in plain digits: the unit carries the power of ten."""
+    if scale == 1.0 or not 1e-3 <= abs(value / scale) < 1e5:
+        return format_number(value / scale)
+    return _three_digits(value / scale).replace("-", MINUS)
 
 
 @dataclass(frozen=True)
@@ -114,7 +162,7 @@ def _rich(table: Table) -> RichTable:
             column, justify="left" if is_label else "right", overflow="fold", no_wrap=not is_label
         )
     for row in table.rows:
-        drawn.add_row(*(Text(cell) for cell in row))
+        drawn.add_row(*(Text(printable(cell)) for cell in row))
     return drawn
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fitkit.display import Summary, Table, format_quantity, format_share
+from fitkit.display import Summary, Table, format_share
 from fitkit.models.baselines import BASELINES
 from fitkit.models.terms import TERMS
 from fitkit.report import ErrorPage, error_page
@@ -57,7 +57,9 @@ def error_figures(rows: pd.DataFrame) -> dict[str, float]:
     figures["floor"] = float(repeats.mean())
     figures["median_floor"] = float(repeats.median())
     for name in BASELINES:
-        guessed = known[name].to_numpy(dtype=float) if name in known else np.full(len(known), np.nan)
+        guessed = (
+            known[name].to_numpy(dtype=float) if name in known else np.full(len(known), np.nan)
+        )
         figures[name] = _mean(np.abs(guessed / measured - 1))
     return figures
 
@@ -175,7 +177,7 @@ class ErrorReport:
         groups = groups[groups.n > 0]
         if len(groups) < 2:
             return ""
-        row = groups.loc[groups.mape.idxmax()]
+        row = groups.nlargest(1, "mape").iloc[0]
         return f"{row['value']}, {format_share(row['mape'])}"
 
     # -- shapes ----------------------------------------------------------------------------
@@ -289,7 +291,7 @@ class ErrorReport:
         meanings = [TERMS[name].meaning for name in parameters.term]
         names = ["group", "run_id", "measured_s", "predicted_s", "low_s", "high_s"]
         features = [c for c in self.rows.columns if c not in (*names, *BASELINES) and _is_told(c)]
-        told = [c for c in features if self.rows[c].nunique() > 1]
+        told = [c for c in features if len(self.rows[c].unique()) > 1]
         rows = self.rows[self.rows.predicted_s.notna()]
         baselines = pd.DataFrame(
             [{"name": "fitkit", **self.overall}]
@@ -328,10 +330,6 @@ class ErrorReport:
         if self.command:
             facts["How to reproduce"] = self.command
         return facts
-
-    def slowest(self, n: int = 10) -> pd.DataFrame:
-        """The held-out rows that take longest, with their errors."""
-        return self.rows.nlargest(n, "measured_s")
 
 
 def command_line(words: Sequence[str]) -> str:

@@ -86,7 +86,8 @@ def layer_times(dataset: Dataset, statistic: Statistic = "median") -> pd.DataFra
     layers = layers[layers.n > 0].rename(columns={wall: "duration_s", cpu: "cpu_s"})
     by_run = layers.groupby(["run_id", *features], dropna=False, sort=False)
     times = by_run[["duration_s", "cpu_s"]].mean().reset_index()
-    runs = _runs(dataset).drop(columns=["local_batch", "n_params"])
+    # A layer has its own batch and parameters; those of its network come along by another name.
+    runs = _runs(dataset).drop(columns="local_batch").rename(columns={"n_params": "network_params"})
     return _join(times, runs)
 
 
@@ -105,7 +106,7 @@ FRAMES: dict[str, Callable[[Dataset, Statistic], pd.DataFrame]] = {
 
 
 def configurations(frame: pd.DataFrame, by: Sequence[str]) -> np.ndarray:
-    """Number of the configuration of each row, shape ``(rows,)``: rows equal in ``by`` share one."""
+    """Number of the configuration of each row, shape ``(rows,)``; rows equal in ``by`` share it."""
     present = [name for name in by if name in frame.columns]
     if not present or frame.empty:
         return np.arange(len(frame))

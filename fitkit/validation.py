@@ -272,8 +272,10 @@ def _refusals(rows: pd.DataFrame) -> list[str]:
 
 
 def _groups(found: Measurements, rows: pd.DataFrame) -> pd.DataFrame:
-    columns = [name for name in _GROUPINGS if name in rows and rows[name].nunique() > 1]
-    pairs = [("fold", "held out")] if rows.fold.nunique() > 1 else []
+    columns = [
+        name for name in _GROUPINGS if name in rows and len(rows[name].dropna().unique()) > 1
+    ]
+    pairs = [("fold", "held out")] if len(rows.fold.unique()) > 1 else []
     pairs += [(name, "layer type" if name == "layer_group" else name) for name in columns]
     if {"layer_group", "phase"} <= set(rows.columns):
         both = rows.layer_group.astype(str) + " · " + rows.phase.astype(str)
@@ -321,5 +323,3 @@ def _on_clock(found: Measurements, target: str) -> Measurements:
     _, configuration = np.unique(found.configuration[keep], return_inverse=True)
     pooled = pool_repeats(runs, configuration, target, found.statistic)
     return replace(found, target=target, runs=runs, configuration=configuration, pooled=pooled)
-
-

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import webbrowser
+from contextlib import redirect_stdout
 from importlib.resources import files
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from fitkit.cli.options import common, print_json, say
 from fitkit.error_report import command_line
 from fitkit.errors import InputError
 
+_SAMPLES = ("cntk", "pytorch", "torque/synthetic_20260301")
 _NO_SAMPLES = "the sample runs are not installed"
 
 
@@ -35,7 +38,7 @@ def commands(folder: Path, data: Path) -> list[list[str]]:
     """The commands that the demo runs, as a user would type them after ``fitkit``."""
     runs = str(folder / "runs")
     return [
-        ["ingest", *(str(data / name) for name in ("cntk", "pytorch", "torque")), "-d", runs],
+        ["ingest", *(str(data / name) for name in _SAMPLES), "-d", runs],
         ["show", runs],
         [
             "validate", runs, "--recipe", "phases", "--where",
@@ -45,9 +48,10 @@ def commands(folder: Path, data: Path) -> list[list[str]]:
         ],
         ["fit", runs, "--recipe", "layers", "--where", 'framework == "cntk"',
          "--statistic", "min", "-o", str(folder / "layers.json")],
-        ["predict", str(folder / "layers.json"), "--at", "layer_type=Times", "--at", "phase=forward",
-         "--at", "local_batch=64,128", "--at", "n_params=786432", "--at", "flop=201326592",
-         "--at", "input_bytes=262144", "--at", "output_bytes=196608", "--at", "input_grad_bytes=0"],
+        ["fit", runs, "--recipe", "step", "--where", 'framework == "pytorch"',
+         "-o", str(folder / "step.json")],
+        ["predict", str(folder / "step.json"), "--at", "network=tinygpt", "--at",
+         "instrument=none", "--at", "n_workers=1", "--at", "local_batch=3,16,24,256"],
         [
             "validate", runs, "--recipe", "layers", "--where", 'framework == "cntk"',
             "--leave-out", "weight_shape", "--statistic", "min",
@@ -57,8 +61,13 @@ def commands(folder: Path, data: Path) -> list[list[str]]:
 
 
 @click.command(epilog="Example: fitkit demo my-first-look --open")
-@click.argument("folder", required=False, default="fitkit-demo", metavar="[DIR]",
-                type=click.Path(file_okay=False, path_type=Path))
+@click.argument(
+    "folder",
+    required=False,
+    default="fitkit-demo",
+    metavar="[DIR]",
+    type=click.Path(file_okay=False, path_type=Path),
+)
 @click.option("--open", "open_", is_flag=True, help="Open the report in a browser.")
 @common
 def command(folder: Path, open_: bool, as_json: bool, quiet: bool) -> int:
@@ -66,17 +75,17 @@ def command(folder: Path, open_: bool, as_json: bool, quiet: bool) -> int:
 
     The runs are our own, recorded on a quiet machine, see data/README.md; DIR (default
     fitkit-demo) receives the dataset, the model and the reports.
-    """  # fmt: skip
+    """
     todo = commands(folder, sample_data())
-    for arguments in todo:
-        say(click.style(f"\n$ {command_line(['fitkit', *arguments])}", bold=True), quiet)
-        extra = ["--quiet"] if quiet else []
-        status = cli.main(
-            [*arguments, *extra, *(["--json"] if as_json and False else [])],
-            prog_name="fitkit", standalone_mode=False, obj=arguments,
-        )  # fmt: skip
-        if isinstance(status, int) and status:
-            return status
+    # With --json the one document on standard output is ours: the verbs speak to standard error.
+    stream = sys.stderr if as_json else sys.stdout
+    with redirect_stdout(stream):
+        for arguments in todo:
+            click.secho(f"\n$ {command_line(['fitkit', *arguments])}", bold=True)
+            words = [*arguments, "--quiet"] if quiet else arguments
+            status = cli.main(words, prog_name="fitkit", standalone_mode=False, obj=arguments)
+            if isinstance(status, int) and status:
+                return status
     report = folder / "report.html"
     if as_json:
         print_json({"commands": todo, "report": str(report)})

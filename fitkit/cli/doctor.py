@@ -69,7 +69,7 @@ def _summary(facts: dict[str, Any]) -> Summary:
     notes = [f"missing: {', '.join(facts['missing'])}: install fitkit again"]
     load, cores = facts["load"], facts["usable_cores"] or facts["cores"] or 1
     busy = load is not None and load > 0.5 * cores
-    note = f"other work runs here (load {load:.1f}): wall-clock times measured now are not the machine's"
+    note = f"other work runs here (load {load:.1f}): wall-clock times measured now mislead"
     return Summary(
         f"fitkit {facts['fitkit']}",
         {

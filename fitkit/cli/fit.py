@@ -8,8 +8,16 @@ from typing import Any
 import click
 
 from fitkit.cli.options import (
-    common, key_value, print_json, print_result, recipe, say, statistic, target, where,
-)  # fmt: skip
+    common,
+    key_value,
+    print_json,
+    print_result,
+    recipe,
+    say,
+    statistic,
+    target,
+    where,
+)
 from fitkit.dataset import Dataset
 from fitkit.error_report import plain_json
 from fitkit.features import FRAMES
@@ -18,20 +26,38 @@ from fitkit.fitting import fit
 
 @click.command(epilog="Example: fitkit fit runs-parquet --recipe layers -o layers.json")
 @click.argument("dataset")
-@click.option("-o", "--output", required=True, type=click.Path(dir_okay=False, path_type=Path),
-              metavar="MODEL.json", help="Where to save the model.")
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="MODEL.json",
+    help="Where to save the model.",
+)
 @recipe
 @where
 @target
 @statistic
-@click.option("--set", "settings", multiple=True, metavar="COLUMN=VALUE",
-              help="A feature that every row has, e.g. device=A100.")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="COLUMN=VALUE",
+    help="A feature that every row has, e.g. device=A100.",
+)
 @common
 def command(
-    dataset: str, output: Path, recipe: str, where: str | None, target: str | None,
-    statistic: Any, settings: tuple[str, ...], as_json: bool, quiet: bool,
+    dataset: str,
+    output: Path,
+    recipe: str,
+    where: str | None,
+    target: str | None,
+    statistic: Any,
+    settings: tuple[str, ...],
+    as_json: bool,
+    quiet: bool,
 ) -> None:
-    """Fit a recipe to a dataset and save the model as JSON."""  # fmt: skip
+    """Fit a recipe to a dataset and save the model as JSON."""
     data: Any = Dataset(dataset)
     if settings and data.exists:
         data = FRAMES[recipe](data, statistic or "median").assign(**dict(map(key_value, settings)))

@@ -27,25 +27,43 @@ _SHOWN = 5
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @click.option("-d", "--dataset", required=True, help="Folder of the dataset; made if missing.")
 @click.option("--format", "format_", metavar="NAME", help="Read every file as this format.")
-@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE",
-              help="What the logs lack, e.g. device=A100 or n_workers=8; wins over run.toml.")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="What the logs lack, e.g. device=A100 or n_workers=8; wins over run.toml.",
+)
 @click.option("--tz", metavar="ZONE", help="Zone of local time stamps, e.g. America/Chicago.")
-@click.option("--on-bad-lines", type=click.Choice(["raise", "skip"]), default="raise",
-              show_default=True, help="Fail the source, or count the line and go on.")
+@click.option(
+    "--on-bad-lines",
+    type=click.Choice(["raise", "skip"]),
+    default="raise",
+    show_default=True,
+    help="Fail the source, or count the line and go on.",
+)
 @click.option("--strict", is_flag=True, help="Exit 1 if anything was noted or not recognised.")
 @click.option("--jobs", type=int, default=1, show_default=True, help="Processes; -1: all cores.")
 @click.option("--dry-run", is_flag=True, help="Parse and report, store nothing.")
 @common
 def command(
-    paths: tuple[str, ...], dataset: str, format_: str | None, settings: tuple[str, ...],
-    tz: str | None, on_bad_lines: str, strict: bool, jobs: int, dry_run: bool, as_json: bool,
+    paths: tuple[str, ...],
+    dataset: str,
+    format_: str | None,
+    settings: tuple[str, ...],
+    tz: str | None,
+    on_bad_lines: str,
+    strict: bool,
+    jobs: int,
+    dry_run: bool,
+    as_json: bool,
     quiet: bool,
 ) -> int:
     """Read logs into a dataset of Parquet tables.
 
     PATH is a file, a folder, a glob pattern, or - for standard input; .gz and .zst are read as
     they are. The format is recognised from the content. The same bytes again change nothing.
-    """  # fmt: skip
+    """
     metadata = dict(map(key_value, settings))
     if tz:
         metadata["tz"] = tz
@@ -139,7 +157,8 @@ def _report_problems(results: list[SourceResult], quiet: bool) -> None:
         say(f"  {more if len(strangers) > _SHOWN else ''}{strangers[-1].hint}", quiet)
     notes = sum(result.n_diagnostics for result in results)
     if notes:
-        say(f"{notes} notes on what is odd in the logs: fitkit show DATASET diagnostics", quiet)
+        text = "1 note" if notes == 1 else f"{notes} notes"
+        say(f"{text} on what is odd in the logs: fitkit show DATASET diagnostics", quiet)
 
 
 def _status(results: list[SourceResult], paths: tuple[str, ...], strict: bool) -> int:

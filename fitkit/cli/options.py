@@ -35,7 +35,7 @@ recipe = click.option(
     "--recipe", type=click.Choice(["step", "phases", "layers"]), default="step", show_default=True,
     help="The model by name.",
 )  # fmt: skip
-where = click.option("--where", metavar="COND", help='Rows to use, e.g. \'network == "bert"\'.')
+where = click.option("--where", metavar="COND", help="Rows to use, e.g. 'network == \"bert\"'.")
 target = click.option("--target", metavar="COLUMN", help="Time to fit instead of the recipe's.")
 statistic = click.option(
     "--statistic", type=click.Choice(["median", "min", "mean"]), default=None,

@@ -21,24 +21,47 @@ _MAX_GRID = 100_000
     epilog="Example: fitkit predict step.json --at n_workers=1,2,4,8 --at local_batch=32"
 )
 @click.argument("model", metavar="MODEL.json")
-@click.option("--at", "points", multiple=True, metavar="KEY=V1,V2,...",
-              help="Values of a feature; repeat it for a grid.")
-@click.option("--from", "table", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-              metavar="FILE.csv|.parquet", help="Rows to predict, in the recipe's columns.")
-@click.option("--level", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.9,
-              show_default=True, help="Level of the intervals.")
-@click.option("--allow-extrapolation", is_flag=True,
-              help="Answer beyond two doublings outside the measured range, too.")
+@click.option(
+    "--at",
+    "points",
+    multiple=True,
+    metavar="KEY=V1,V2,...",
+    help="Values of a feature; repeat it for a grid.",
+)
+@click.option(
+    "--from",
+    "table",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE.csv|.parquet",
+    help="Rows to predict, in the recipe's columns.",
+)
+@click.option(
+    "--level",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    default=0.9,
+    show_default=True,
+    help="Level of the intervals.",
+)
+@click.option(
+    "--allow-extrapolation",
+    is_flag=True,
+    help="Answer beyond two doublings outside the measured range, too.",
+)
 @common
 def command(
-    model: str, points: tuple[str, ...], table: Path | None, level: float,
-    allow_extrapolation: bool, as_json: bool, quiet: bool,
+    model: str,
+    points: tuple[str, ...],
+    table: Path | None,
+    level: float,
+    allow_extrapolation: bool,
+    as_json: bool,
+    quiet: bool,
 ) -> None:
     """Predict times with intervals from a fitted model.
 
     A feature that tells groups apart (phase, network, device ...) may be left out where the
     model has one group only.
-    """  # fmt: skip
+    """
     fitted = load_model(model)
     if bool(points) == bool(table):
         raise click.UsageError("say what to predict: --at KEY=VALUES, or --from FILE")

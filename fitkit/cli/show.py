@@ -17,23 +17,37 @@ from fitkit.errors import InputError
 from fitkit.records import TABLES
 from fitkit.schema import unit
 
-_TOP = 12
+_TOP = 6
 
 
 @click.command(epilog="Example: fitkit show runs-parquet steps --where 'rank == 0' --limit 5")
 @click.argument("dataset")
 @click.argument("table", required=False, type=click.Choice(list(TABLES)))
 @where
-@click.option("--limit", type=click.IntRange(min=0), default=20, show_default=True,
-              help="Rows to show; 0: all.")
-@click.option("--csv", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
-              help="Write all matching rows of TABLE as CSV.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=0),
+    default=20,
+    show_default=True,
+    help="Rows to show; 0: all.",
+)
+@click.option(
+    "--csv",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write all matching rows of TABLE as CSV.",
+)
 @common
 def command(
-    dataset: str, table: str | None, where: str | None, limit: int, csv: Path | None,
-    as_json: bool, quiet: bool,
+    dataset: str,
+    table: str | None,
+    where: str | None,
+    limit: int,
+    csv: Path | None,
+    as_json: bool,
+    quiet: bool,
 ) -> None:
-    """Show what is in a dataset: formats, runs, where the time goes; or the head of a TABLE."""  # fmt: skip
+    """Show what is in a dataset: formats, runs, where the time goes; or the head of a TABLE."""
     store = Dataset(dataset)
     if not store.exists:
         raise InputError(f"{dataset}: no dataset here", "fitkit ingest LOGS -d DATASET makes one")
@@ -106,7 +120,9 @@ def _cell(value: Any, name: str) -> str:
 def _overview(store: Dataset) -> dict[str, Any]:
     sources, diagnostics = store.read("sources"), store.read("diagnostics")
     runs, jobs = store.read("runs"), store.read("jobs")
-    formats = sources.groupby("format").agg(sources=("source_id", "size"), n_bytes=("n_bytes", "sum"))
+    formats = sources.groupby("format").agg(
+        sources=("source_id", "size"), n_bytes=("n_bytes", "sum")
+    )
     keys = ["framework", "network", "n_workers", "instrument"]
     found = runs.groupby(keys, dropna=False, sort=True)
     setups = [
@@ -155,39 +171,64 @@ def _run_table(setups: list[dict[str, Any]]) -> Table:
         )
         for s in setups
     )  # fmt: skip
-    names = ("framework", "network", "workers", "instrument", "batch a worker", "runs", "incomplete")
+    names = (
+        "framework",
+        "network",
+        "workers",
+        "instrument",
+        "batch a worker",
+        "runs",
+        "incomplete",
+    )
     return Table(names, rows, "Runs", 5)
 
 
+def _ends(shares: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of the smallest and of the largest batch of each network and number of workers.
+
+    Without instruments if it was measured so: an instrument costs time of its own.
+    """
+    frame = pd.DataFrame(shares)
+    if frame.empty:
+        return []
+    kin = ["framework", "network", "network_params", "n_workers"]
+    plain = frame.instrument.eq("none").groupby([frame[k] for k in kin], dropna=False)
+    frame = frame[frame.instrument.eq("none") | ~plain.transform("any")]
+    batches = frame.groupby(kin, dropna=False).local_batch
+    ends = batches.transform("min").eq(frame.local_batch) | batches.transform("max").eq(
+        frame.local_batch
+    )
+    return frame[ends | frame.local_batch.isna()].to_dict("records")  # type: ignore[return-value]
+
+
 def _phase_table(shares: list[dict[str, Any]]) -> Table:
-    phases = list(dict.fromkeys(row["phase"] for row in shares))
-    labels = list(dict.fromkeys(row["label"] for row in shares))
-    found = {(row["label"], row["phase"]): row for row in shares}
+    shown = _ends(shares)
+    phases = list(dict.fromkeys(row["phase"] for row in shown))
+    labels = list(dict.fromkeys(row["label"] for row in shown))
+    found = {(row["label"], row["phase"]): row for row in shown}
     rows = []
     for label in labels:
-        steps = sum(row["duration_s"] for row in shares if row["label"] == label)
+        steps = sum(row["duration_s"] for row in shown if row["label"] == label)
         cells = [found.get((label, phase)) for phase in phases]
         texts = (format_share(cell["share"]) if cell else "" for cell in cells)
         rows.append((label, format_quantity(steps, "s"), *texts))
-    title = "Where the time of a step goes (median step)"
+    title = "Where the time of a median step goes, smallest and largest batch (all: --json)"
     return Table(("set-up", "step", *phases), tuple(rows), title)
 
 
 def _layer_table(shares: list[dict[str, Any]]) -> Table:
-    """The layers that cost most, of the largest set-up of each network."""
-    best: dict[tuple[str, ...], list[dict[str, Any]]] = {}
-    for row in shares:
-        best.setdefault(tuple(row["label"].split(" · ")[:2]), []).append(row)
-    rows = []
-    for of_network in best.values():
-        totals = pd.DataFrame(of_network).groupby("label").duration_s.sum()
-        chosen = [row for row in of_network if row["label"] == totals.idxmax()]
-        for row in sorted(chosen, key=lambda r: -r["duration_s"])[:_TOP]:
-            rows.append(
-                (
-                    row["label"], row["layer"], row["layer_type"], row["phase"],
-                    format_quantity(row["duration_s"], "s"), format_share(row["share"]),
-                )
-            )  # fmt: skip
+    """The layers that cost most, of the slowest set-up of each network."""
+    frame = pd.DataFrame(shares)
+    rows: list[tuple[str, ...]] = []
+    for _, of_network in frame.groupby(["framework", "network"], dropna=False) if shares else ():
+        slowest = of_network.groupby("label").duration_s.sum().idxmax()
+        chosen = of_network[of_network.label == slowest]
+        rows += [
+            (
+                row["label"], row["layer"], row["layer_type"], row["phase"],
+                format_quantity(row["duration_s"], "s"), format_share(row["share"]),
+            )
+            for row in chosen.nlargest(_TOP, "duration_s").to_dict("records")
+        ]  # fmt: skip
     names = ("set-up", "layer", "type", "phase", "median call", "share of layers")
-    return Table(names, tuple(rows), "Layers that cost most", 4)
+    return Table(names, tuple(rows), "Layers that cost most (all: --json)", 4)

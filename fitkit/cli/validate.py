@@ -10,8 +10,15 @@ import click
 
 from fitkit.cli import FAILED_CHECK, complain
 from fitkit.cli.options import (
-    common, print_json, print_result, recipe, say, statistic, target, where,
-)  # fmt: skip
+    common,
+    print_json,
+    print_result,
+    recipe,
+    say,
+    statistic,
+    target,
+    where,
+)
 from fitkit.dataset import Dataset
 from fitkit.diagnosis import phase_shares
 from fitkit.display import format_share
@@ -33,24 +40,41 @@ from fitkit.validation import validate
 @click.option("--model", metavar="MODEL.json", help="Judge a model that was fitted elsewhere.")
 @click.option("--keep-smallest", is_flag=True, help="Never leave the smallest value out.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of --folds.")
-@click.option("--level", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.9,
-              show_default=True, help="Level of the intervals.")
+@click.option(
+    "--level",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    default=0.9,
+    show_default=True,
+    help="Level of the intervals.",
+)
 @where
 @target
 @statistic
 @click.option("--max-mape", type=float, metavar="FRACTION", help="Exit 1 if the MAPE is above.")
-@click.option("-o", "--output", multiple=True, type=click.Path(dir_okay=False, path_type=Path),
-              metavar="FILE.html|.json|.csv", help="Also write the report; may be repeated.")
+@click.option(
+    "-o",
+    "--output",
+    multiple=True,
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE.html|.json|.csv",
+    help="Also write the report; may be repeated.",
+)
 @common
 def command(
-    dataset: str, recipe: str, model: str | None, max_mape: float | None,
-    output: tuple[Path, ...], as_json: bool, quiet: bool, **options: Any,
+    dataset: str,
+    recipe: str,
+    model: str | None,
+    max_mape: float | None,
+    output: tuple[Path, ...],
+    as_json: bool,
+    quiet: bool,
+    **options: Any,
 ) -> int:
     """Prediction error on held-out runs, beside baselines and the noise floor.
 
     Choose one of --hold-out, --leave-out, --folds, --scale-up and --model. Repetitions of a
     configuration are held out together.
-    """  # fmt: skip
+    """
     store = Dataset(dataset)
     fitted = load_model(model) if model else None
     report = validate(store, recipe, model=fitted, **options)

@@ -1,0 +1,1 @@
+"""Performance models: terms, how they are fitted, and what they must beat."""

@@ -124,10 +124,10 @@ class GroupedModel(Estimator):
     def _each(self, X: Any) -> list[tuple[LinearModel, np.ndarray]]:
         require_fitted(self, "groups_")
         of_row = keys(X, self.by)
-        found = []
-        for key in set(of_row) & set(self.groups_):
-            found.append((self.groups_[key], np.array([row == key for row in of_row])))
-        return found
+        return [
+            (self.groups_[key], np.array([row == key for row in of_row]))
+            for key in set(of_row) & set(self.groups_)
+        ]
 
     def knows(self, X: Any) -> np.ndarray:
         """Whether the group of each row was fitted, shape ``(rows,)``."""

@@ -49,9 +49,9 @@ class Parameter:
 
 
 class LinearModel(Estimator):
-    """Non-negative linear model of a time in named terms.
+    r"""Non-negative linear model of a time in named terms.
 
-    .. math:: t = \\sum_k \\theta_k x_k, \\quad \\theta_k \\ge 0
+    .. math:: t = \sum_k \theta_k x_k, \quad \theta_k \ge 0
 
     The fit minimises relative errors: the noise is taken to grow as the time to the power
     ``noise_exponent``, and the weights follow the fitted, not the measured time, since the
@@ -311,7 +311,12 @@ class LinearModel(Estimator):
         ).reshape(len(model._active), len(model._active))
         figures = ("estimate", "std_err", "ci_low", "ci_high")
         model.parameters_ = [
-            Parameter(p["term"], *(_number(p[key]) for key in figures), p["unit"], p["status"])
+            Parameter(
+                term=p["term"],
+                unit=p["unit"],
+                status=p["status"],
+                **{key: _number(p[key]) for key in figures},
+            )
             for p in state["parameters"]
         ]
         return model

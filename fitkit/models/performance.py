@@ -78,7 +78,9 @@ class PerformanceModel:
     notes: list[str] = field(default_factory=list)
 
     @classmethod
-    def fit(cls, recipe: Recipe, frame: pd.DataFrame, target: str, statistic: str) -> PerformanceModel:
+    def fit(
+        cls, recipe: Recipe, frame: pd.DataFrame, target: str, statistic: str
+    ) -> PerformanceModel:
         """Fit a recipe to a prepared frame of configurations.
 
         Raises
@@ -165,7 +167,9 @@ class PerformanceModel:
             low, high = model.predict_interval(part, level)
             for name, values in zip(found, (model.predict(part), low, high), strict=True):
                 found[name][rows] = np.where(ok, values, np.nan)
-            status[rows] = np.where(~ok, "refused", np.where(distance > 0, "extrapolated", "inside"))
+            status[rows] = np.where(
+                ~ok, "refused", np.where(distance > 0, "extrapolated", "inside")
+            )
             reason[rows] = [
                 text or _distance_text(name, far)
                 for text, name, far in zip(missing, names, distance, strict=True)
@@ -190,7 +194,7 @@ class PerformanceModel:
         return [matches[row][0] for row in rows], [matches[row][1] for row in rows]
 
     def _group_columns(self, columns: Mapping[str, np.ndarray], n_rows: int) -> Sequence[str]:
-        """Grouping columns; where layers are asked for, the layer's name or type tells its group."""
+        """Grouping columns; of layers, the name or the type tells the group."""
         if "layer_group" in self.recipe.groups and "layer_group" not in columns:
             known = {key[self.recipe.groups.index("layer_group")] for key in self.boxes}
             kinds = _text_column(columns, "layer_type", n_rows)
@@ -325,7 +329,9 @@ def load_model(path: Path | str) -> PerformanceModel:
 def _from_dict(state: Mapping[str, Any]) -> PerformanceModel:
     boxes: dict[Key, Box] = {}
     for box in state["boxes"]:
-        ranges = {str(name): (float(low), float(high)) for name, (low, high) in box["ranges"].items()}
+        ranges = {
+            str(name): (float(low), float(high)) for name, (low, high) in box["ranges"].items()
+        }
         boxes[tuple(map(str, box["key"]))] = ranges
     estimator = GroupedModel.from_dict(state["estimator"])
     recipe = recipe_named(state["recipe"])

@@ -7,21 +7,29 @@ plain HTML and stays readable with scripts off, and nothing is loaded from anywh
 from __future__ import annotations
 
 import math
-import unicodedata
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import groupby
 from numbers import Real
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from fitkit.display import (
+    DASH,
+    NAME_WIDTH,
+    clip,
+    format_number,
+    format_quantity,
+    format_scaled,
+    format_share,
+    printable,
+    scaled_unit,
+)
+
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["ErrorPage", "clip", "error_page", "number", "percent", "quantity"]
+__all__ = ["ErrorPage", "error_page"]
 
-DASH = "–"  # stands for a missing value
-MINUS = "−"
-NAME_WIDTH = 80  # characters of a name that a table cell shows
 UNIT_WIDTH = 24
 MAX_GROUPS = 100
 MAX_PARAMETERS = 300
@@ -51,8 +59,6 @@ FRACTIONS |= {"coverage", "width", "error"}
 GROUP_KEYS = {"by", "value", "n", "mape"}
 TIMES = {"measured_s", "predicted_s", "low_s", "high_s"}
 SIGNED = {"bias", "error"}
-PREFIXES = {-12: "p", -9: "n", -6: "µ", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P"}
-COUNTED = {"FLOP", "byte", "bytes", "B"}  # units that also take the prefixes above one
 
 
 @dataclass(frozen=True)
@@ -166,90 +172,9 @@ def error_page(page: ErrorPage) -> str:
     )
 
 
-# --- text -------------------------------------------------------------------------------------
-
-
-def percent(fraction: float, *, signed: bool = False) -> str:
-    """Write a fraction as a percentage with sensible digits: ``9.5 %``, ``0.12 %``, ``143 %``."""
-    value = fraction * 100
-    if not math.isfinite(value):
-        return DASH
-    size = abs(value)
-    digits = 0 if size == 0 or size >= 99.95 else 1 if size >= 0.995 else 2
-    text = "< 0.01" if 0 < size < 0.005 else f"{size:,.{digits}f}"
-    sign = MINUS if value < 0 else "+" if signed and value > 0 else ""
-    return f"{sign}{text} %"
-
-
-def number(value: float) -> str:
-    """Write a number with three significant digits, or all of them if it is a whole number."""
-    if not math.isfinite(value):
-        return DASH
-    if value == int(value) and abs(value) < 1e9:
-        text = f"{int(value):,}"
-    elif 1e-3 <= abs(value) < 1e5:
-        text = _three_digits(value)
-    else:
-        mantissa, exponent = f"{value:.2e}".split("e")
-        superscript = str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
-        text = f"{mantissa}×10{superscript}"
-    return text.replace("-", MINUS)
-
-
-def quantity(value: float, unit: str) -> str:
-    """Write a value with its unit and an engineering prefix: ``22.1 ps/FLOP``, ``9.05 µs``."""
-    scale, prefixed = _scaled_unit(value, unit)
-    return f"{_scaled(value, scale)} {prefixed}".strip() if math.isfinite(value) else DASH
-
-
-def clip(text: object, width: int = NAME_WIDTH) -> str:
-    """Shorten a text in its middle: layer names and paths differ at their ends."""
-    name = str(text)
-    if len(name) > width:
-        tail = (width - 1) // 2
-        name = f"{name[: width - tail - 1]}…{name[-tail:]}"
-    return _printable(name)
-
-
-def _printable(text: str) -> str:
-    """Replace the control characters of a text: they hide, reverse or break what follows."""
-    if text.isprintable():
-        return text
-    return "".join(
-        " " if char in "\n\t" else "�" if unicodedata.category(char) in {"Cc", "Cf", "Cs"} else char
-        for char in text
-    )
-
-
 def _finalize(value: Any) -> Any:
     """Clean what the template prints, except its own markup, a subclass of ``str``."""
-    return _printable(value) if type(value) is str else value
-
-
-def _three_digits(value: float) -> str:
-    if value == 0:
-        return "0"
-    digits = 2 - math.floor(math.log10(abs(float(f"{value:.2e}"))))
-    return f"{value:,.{max(digits, 0)}f}"
-
-
-def _scaled_unit(value: float, unit: str) -> tuple[float, str]:
-    """Find the factor and the unit that leave one to three digits before the point."""
-    base = unit.split("/")[0]
-    has_prefix = base == "s" or base in COUNTED
-    if not has_prefix or not math.isfinite(value) or value == 0:
-        return 1.0, "" if unit == "1" else unit
-    exponent = 3 * math.floor(math.log10(abs(float(f"{value:.2e}"))) / 3)
-    exponent = min(max(exponent, -12), 15 if base in COUNTED else 0)
-    symbol = "B" if base in {"byte", "bytes"} and exponent else base
-    return 10.0**exponent, PREFIXES[exponent] + symbol + unit[len(base) :]
-
-
-def _scaled(value: float, scale: float) -> str:
-    """Write a value in a scaled unit, in plain digits: the unit carries the power of ten."""
-    if scale == 1.0 or not 1e-3 <= abs(value / scale) < 1e5:
-        return number(value / scale)
-    return _three_digits(value / scale).replace("-", MINUS)
+    return printable(value) if type(value) is str else value
 
 
 # --- tables -----------------------------------------------------------------------------------
@@ -272,8 +197,8 @@ def _cell(name: str, value: Any, fractions: Set[str] = FRACTIONS) -> Cell:
     if not math.isfinite(size):
         return Cell(DASH)
     if name in fractions:
-        return Cell(percent(size, signed=name in SIGNED), size)
-    return Cell(quantity(size, "s") if name.endswith("_s") else number(size), size)
+        return Cell(format_share(size, signed=name in SIGNED), size)
+    return Cell(format_quantity(size, "s") if name.endswith("_s") else format_number(size), size)
 
 
 def _table(
@@ -349,14 +274,16 @@ def _parameter_cells(row: Mapping[str, Any]) -> list[Cell]:
         math.nan if row.get(name) is None else float(row[name])
         for name in ("estimate", "ci_low", "ci_high", "std_err")
     )
-    scale, unit = _scaled_unit(estimate or high, clip(row.get("unit") or "", UNIT_WIDTH))
+    scale, unit = scaled_unit(estimate or high, clip(row.get("unit") or "", UNIT_WIDTH))
     has_interval = math.isfinite(low) or math.isfinite(high)
-    interval = f"{_scaled(low, scale)} to {_scaled(high, scale)}"
+    interval = f"{format_scaled(low, scale)} to {format_scaled(high, scale)}"
     return [
         Cell(clip(row.get("term") or "")),
-        Cell(f"{_scaled(estimate, scale)} {unit}".strip() if math.isfinite(estimate) else DASH),
+        Cell(
+            f"{format_scaled(estimate, scale)} {unit}".strip() if math.isfinite(estimate) else DASH
+        ),
         Cell(interval if has_interval else DASH),
-        Cell(_scaled(std_err, scale)),
+        Cell(format_scaled(std_err, scale)),
         Cell(clip(row.get("status") or "")),
         Cell(clip(row.get("meaning") or "", 2 * NAME_WIDTH)),
     ]

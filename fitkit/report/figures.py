@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from fitkit.report import FRACTIONS, GROUP_KEYS, TIMES, clip
+from fitkit.display import clip
+from fitkit.report import FRACTIONS, GROUP_KEYS, TIMES
 
 KNOWN = FRACTIONS | GROUP_KEYS  # columns of groups that are not baselines
 Floats = npt.NDArray[np.float64]

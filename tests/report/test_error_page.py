@@ -16,7 +16,7 @@ import pandas as pd
 import plotly.graph_objects as go
 import pytest
 
-from fitkit.report import ErrorPage, clip, error_page, figures, number, percent, quantity
+from fitkit.report import ErrorPage, error_page, figures
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>&lt;b&gt;\"' onload=x"
 VOID = {"meta", "img", "br", "link", "input", "hr"}
@@ -327,54 +327,6 @@ def test_errors_that_are_all_missing():
     groups = a_page().groups.assign(mape=np.nan, floor=np.nan, nearest=np.nan)
     read = Reader(error_page(a_page(groups=groups)))
     assert ["forward", "20", "–", "4.0 %", "+1.0 %"] in read.rows
-
-
-@pytest.mark.parametrize(
-    ("fraction", "text"),
-    [
-        (0.00123, "0.12 %"),
-        (0.00001, "< 0.01 %"),
-        (0.00996, "1.0 %"),
-        (14.3, "1,430 %"),
-        (0.0, "0 %"),
-        (-0.05, "−5.0 %"),
-        (float("nan"), "–"),
-    ],
-)
-def test_percent(fraction, text):
-    assert percent(fraction) == text
-    assert percent(fraction, signed=True) == ("+" if fraction > 0 else "") + text
-
-
-@pytest.mark.parametrize(
-    ("value", "unit", "text"),
-    [
-        (22.1e-12, "s/FLOP", "22.1 ps/FLOP"),
-        (9.05e-6, "s", "9.05 µs"),
-        (999.9e-9, "s", "1.00 µs"),
-        (4e-15, "s/FLOP", "0.00400 ps/FLOP"),
-        (75.3, "s", "75.3 s"),
-        (5400.0, "s", "5,400 s"),
-        (1.935e12, "byte/s", "1.94 TB/s"),
-        (0.5, "", "0.500"),
-        (3.2e-12, "layers", "3.20×10⁻¹² layers"),
-        (-2e-3, "s", "−2.00 ms"),
-        (float("nan"), "s", "–"),
-    ],
-)
-def test_quantity(value, unit, text):
-    assert quantity(value, unit) == text
-
-
-def test_number():
-    values = [3.0, 1234567.0, 0.25, 2.5e9, float("nan")]
-    assert [number(value) for value in values] == ["3", "1,234,567", "0.250", "2.50×10⁹", "–"]
-
-
-def test_clip_keeps_both_ends():
-    assert clip("features.0.conv", 20) == "features.0.conv"
-    assert clip("features.denseblock4.denselayer16.conv2", 20) == "features.d…r16.conv2"
-    assert len(clip("x" * 10_000)) == 80
 
 
 def test_importing_the_package_is_cheap():
