@@ -53,7 +53,8 @@ def commands(folder: Path, data: Path) -> list[list[str]]:
         ["predict", str(folder / "step.json"), "--at", "network=tinygpt", "--at",
          "instrument=none", "--at", "n_workers=1", "--at", "local_batch=3,16,24,256"],
         [
-            "validate", runs, "--recipe", "layers", "--where", 'layer_type in ["Times", "Convolution"]',
+            "validate", runs, "--recipe", "layers", "--where",
+            'layer_type in ["Times", "Convolution"]',
             "--leave-out", "weight_shape", "--statistic", "min",
             "-o", str(folder / "report.html"),
         ],

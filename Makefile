@@ -1,0 +1,24 @@
+# Everything that a developer and CI run. PYTHON is that of the environment in use.
+PYTHON ?= python
+
+.PHONY: check test schemas samples accuracy
+
+check:  ## style, types, layers, dependencies, spelling
+	$(PYTHON) -m ruff check .
+	$(PYTHON) -m ruff format --check .
+	$(PYTHON) -m mypy
+	lint-imports
+	deptry .
+	codespell
+
+test:  ## tests with branch coverage
+	$(PYTHON) -m pytest --cov
+
+schemas:  ## write schemas/ from fitkit/records.py
+	$(PYTHON) -m fitkit.schema schemas
+
+samples:  ## write the expected records of the sample logs; read the diff
+	FITKIT_UPDATE_SAMPLES=1 $(PYTHON) -m pytest tests/parsers/test_golden.py
+
+accuracy:  ## print the tables of docs/accuracy.md
+	$(PYTHON) benchmarks/accuracy.py
