@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import operator
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,17 @@ import numpy as np
 if TYPE_CHECKING:
     import pandas as pd
 
+Literal = str | int | float | bool
+
+
+def _any_equal(column: pd.Series, values: list[Literal]) -> pd.Series:
+    """As ``==`` does: ``isin`` would not take a text for the instant that it names."""
+    found = column.isna()  # no match: the mask clears them
+    for value in values:
+        found |= column == value
+    return found
+
+
 _OPERATORS: dict[type[ast.cmpop], tuple[str, Callable[[Any, Any], Any]]] = {
     ast.Eq: ("==", operator.eq),
     ast.NotEq: ("!=", operator.ne),
@@ -24,7 +36,7 @@ _OPERATORS: dict[type[ast.cmpop], tuple[str, Callable[[Any, Any], Any]]] = {
     ast.LtE: ("<=", operator.le),
     ast.Gt: (">", operator.gt),
     ast.GtE: (">=", operator.ge),
-    ast.In: ("in", lambda column, values: column.isin(values)),
+    ast.In: ("in", _any_equal),
 }
 _MAX_LENGTH = 10_000
 _HELP = 'such as: n_nodes > 8 and network == "bert"'
@@ -92,7 +104,9 @@ def parse_condition(text: str) -> Condition:
     if len(text) > _MAX_LENGTH:
         raise ValueError(f"condition of {len(text)} characters: too long")
     try:
-        tree = ast.parse(text.strip(), mode="eval").body
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of backslashes in texts
+            tree = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise ValueError(f"cannot read the condition {text!r}; write one {_HELP}") from error
     match tree:
@@ -120,15 +134,19 @@ def _comparison(node: ast.expr, text: str) -> Comparison:
     return Comparison(node.left.id, kind, value)
 
 
-def _literal(node: ast.expr, text: str) -> Any:
+def _literal(node: ast.expr, text: str) -> Literal | list[Literal]:
     if isinstance(node, ast.List | ast.Tuple):
-        return [_literal(element, text) for element in node.elts]
+        return [_plain(element, text) for element in node.elts]
+    return _plain(node, text)
+
+
+def _plain(node: ast.expr, text: str) -> Literal:
     try:
         value = ast.literal_eval(node)
     except (ValueError, TypeError) as error:
         raise ValueError(
             f"cannot read the condition {text!r}: a word needs quotes, {_HELP}"
         ) from error
-    if not isinstance(value, str | int | float | bool):
+    if not isinstance(value, Literal):
         raise ValueError(f"cannot read the condition {text!r}: {value!r} is not a plain value")
     return value

@@ -1,7 +1,7 @@
 """A dataset: a folder of Parquet files, one file for each table and source.
 
 ``DATASET/<table>/<source id>.parquet``. A source's row in ``sources/`` is written last and
-removed first, so it says which of the other files count: a reader never sees half a source, and
+removed first, so it says which of the other files count: `Dataset` never reads half a source, and
 what an interrupted writer left behind is cleared by the next one.
 """
 
@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 import os
 import socket
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import lazy_loader as lazy
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -26,12 +26,20 @@ from fitkit.schema import arrow_schema, to_arrow
 
 if TYPE_CHECKING:
     import pandas as pd
-else:
-    pd = lazy.load("pandas")
 
 FORMAT = 1
 _MARK = "_fitkit.json"
 _LOCK = "_fitkit.lock"
+_ELSEWHERE = "ingest the logs again into a new folder"
+_EMPTY_LOCK_S = 60.0  # nobody takes longer to write its name into a lock that it has made
+
+
+def is_dataset(folder: Path) -> bool:
+    """Whether a folder is a dataset, as far as we may look."""
+    try:
+        return (folder / _MARK).is_file()
+    except PermissionError:
+        return False
 
 
 class Dataset:
@@ -68,11 +76,12 @@ class Dataset:
     @property
     def exists(self) -> bool:
         """Whether anything was written yet."""
-        return (self.path / _MARK).is_file()
+        return is_dataset(self.path)
 
     def _check_mark(self) -> None:
         if not self.exists:
-            if any(path.name != _LOCK for path in self.path.iterdir()):
+            # A first writer that was interrupted leaves a lock and hidden files.
+            if any(path.name != _LOCK and path.name[0] != "." for path in self.path.iterdir()):
                 raise InputError(
                     f"{self.path}: a folder that is not a fitkit dataset",
                     "name a new folder, or one that fitkit ingest wrote",
@@ -81,11 +90,13 @@ class Dataset:
         try:
             version = int(json.loads((self.path / _MARK).read_text(encoding="utf-8"))["format"])
         except (ValueError, KeyError, TypeError) as error:
-            raise SchemaError(f"{self.path / _MARK}: not readable as a dataset mark") from error
+            raise SchemaError(
+                f"{self.path / _MARK}: not readable as a dataset mark", _ELSEWHERE
+            ) from error
         if version > FORMAT:
             raise SchemaError(
                 f"{self.path}: dataset format {version}, this fitkit reads up to {FORMAT}",
-                "update fitkit, or ingest the logs again into a new folder",
+                f"update fitkit, or {_ELSEWHERE}",
             )
 
     # -- reading -------------------------------------------------------------------------
@@ -100,11 +111,16 @@ class Dataset:
         Raises
         ------
         ValueError
-            If there is no such table.
+            If there is no such table or column.
+        SchemaError
+            If a file of it cannot be read as this version writes it.
         """
         if table not in TABLES:
             raise ValueError(f"no table {table!r}; the tables are {', '.join(TABLES)}")
         schema = arrow_schema(table)
+        for name in columns or ():
+            if name not in schema.names:
+                raise ValueError(f"no column {name!r} in {table}: {', '.join(schema.names)}")
         paths = [self.path / table / f"{source_id}.parquet" for source_id in self.source_ids()]
         parts = [_read(path, schema) for path in paths if path.is_file()]
         whole = pa.concat_tables(parts) if parts else schema.empty_table()
@@ -120,7 +136,7 @@ class Dataset:
         ids = self.source_ids()
         return {
             table: sum(
-                pq.read_metadata(path).num_rows
+                _n_rows(path)
                 for path in (self.path / table / f"{source_id}.parquet" for source_id in ids)
                 if path.is_file()
             )
@@ -148,41 +164,65 @@ class Dataset:
             lock.unlink(missing_ok=True)
 
     def _prepare(self) -> None:
+        self._mark()
+        known = set(self.source_ids())
+        for table in TABLES:
+            for path in (self.path / table).glob(".*.tmp"):
+                path.unlink()
+            for path in (self.path / table).glob("[!.]*.parquet"):
+                if path.stem not in known:
+                    path.unlink()
+
+    def _mark(self) -> None:
         if not self.exists:
+            self.path.mkdir(parents=True, exist_ok=True)
             mark = self.path / f".{_MARK}.tmp"
             mark.write_text(json.dumps({"format": FORMAT}) + "\n", encoding="utf-8")
             mark.replace(self.path / _MARK)
-        known = set(self.source_ids())
-        for table in TABLES:
-            for path in (self.path / table).glob("*"):
-                if path.name.startswith(".") or path.stem not in known:
-                    path.unlink()
 
-    def write(self, source: SourceRow, records: Iterable[Record]) -> dict[str, int]:
+    def write(
+        self, source: SourceRow, records: Iterable[Record], replaces: Sequence[str] = ()
+    ) -> dict[str, int]:
         """Store all rows of one source, replacing what it had; all tables or none.
+
+        Parameters
+        ----------
+        replaces
+            Identifiers of stored sources that this one takes the place of.
 
         Returns
         -------
         dict
             Rows written by table.
+
+        Raises
+        ------
+        SchemaError
+            If a value is not of its column's type; nothing is written then.
         """
         rows: dict[str, list[Record]] = defaultdict(list)
         for record in records:
             rows[TABLE_OF[type(record)]].append(record)
-        files = {table: self._write_hidden(source.source_id, table, rows[table]) for table in rows}
-        mark = self._write_hidden(source.source_id, "sources", [source])
-        self.remove(source.source_id)
+        tables = {table: to_arrow(table, rows[table]) for table in rows}
+        self._mark()
+        files = {
+            table: self._write_hidden(source.source_id, table, content)
+            for table, content in tables.items()
+        }
+        mark = self._write_hidden(source.source_id, "sources", to_arrow("sources", [source]))
+        for source_id in (source.source_id, *replaces):
+            self.remove(source_id)
         for table, path in files.items():
             path.replace(self.path / table / f"{source.source_id}.parquet")
         mark.replace(self.path / "sources" / f"{source.source_id}.parquet")
         return {table: len(rows[table]) for table in TABLES if table in rows}
 
-    def _write_hidden(self, source_id: str, table: str, rows: list[Record]) -> Path:
+    def _write_hidden(self, source_id: str, table: str, content: pa.Table) -> Path:
         folder = self.path / table
         folder.mkdir(parents=True, exist_ok=True)
         # The process id keeps two writers of the same source apart.
         path = folder / f".{source_id}.{os.getpid()}.tmp"
-        pq.write_table(to_arrow(table, rows), path, compression="zstd")
+        pq.write_table(content, path, compression="zstd")
         return path
 
     def remove(self, source_id: str) -> None:
@@ -192,13 +232,22 @@ class Dataset:
 
 
 def _read(path: Path, schema: pa.Schema) -> pa.Table:
-    table = pq.read_table(path)
-    if table.schema.names != schema.names:
-        raise SchemaError(
-            f"{path}: columns of another fitkit version",
-            "ingest the logs again into a new folder",
-        )
-    return table.cast(schema)
+    try:
+        # Not read_table: it takes folders named "key=value" above the file for columns.
+        with pq.ParquetFile(path) as file:
+            table = file.read()
+        if table.schema.names == schema.names:
+            return table.cast(schema)
+    except (pa.ArrowException, OSError) as error:
+        raise SchemaError(f"{path}: not readable: {error}", _ELSEWHERE) from error
+    raise SchemaError(f"{path}: columns of another fitkit version", _ELSEWHERE)
+
+
+def _n_rows(path: Path) -> int:
+    try:
+        return int(pq.read_metadata(path).num_rows)
+    except (pa.ArrowException, OSError) as error:
+        raise SchemaError(f"{path}: not readable: {error}", _ELSEWHERE) from error
 
 
 def _acquire(lock: Path) -> None:
@@ -221,12 +270,18 @@ def _acquire(lock: Path) -> None:
 
 def _is_stale(lock: Path) -> bool:
     """Whether the process that holds the lock ran on this host and is gone."""
-    host, _, process = lock.read_text(encoding="utf-8").rpartition(" ")
+    try:
+        owner, age_s = lock.read_text(encoding="utf-8"), time.time() - lock.stat().st_mtime
+    except FileNotFoundError:
+        return True  # given back in this moment
+    host, _, process = owner.rpartition(" ")
+    if not owner:
+        return age_s > _EMPTY_LOCK_S
     if host != socket.gethostname() or not process.isdigit() or os.name != "posix":
         return False
     try:
         os.kill(int(process), 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):
         return True
     except PermissionError:
         return False

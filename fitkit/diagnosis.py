@@ -9,7 +9,7 @@ import pandas as pd
 
 from fitkit.dataset import Dataset
 from fitkit.features import layer_times, phase_times
-from fitkit.models.grouped import key_text
+from fitkit.models.columns import is_null, key_text
 
 # What a user recognises a training set-up by.
 _SETUP = ["framework", "network", "network_params", "n_workers", "local_batch", "instrument"]
@@ -55,12 +55,12 @@ def _shares(times: pd.DataFrame, names: list[str]) -> pd.DataFrame:
 
 def _label(row: Mapping[Any, Any]) -> str:
     parts = [key_text(row["framework"]), key_text(row["network"])]
-    if row["network_params"] == row["network_params"]:
+    if not is_null(row["network_params"]):
         parts.append(f"{row['network_params'] / 1e6:.3g} M params")
-    if row["n_workers"] == row["n_workers"]:
+    if not is_null(row["n_workers"]):
         parts.append(f"{key_text(row['n_workers'])} worker{'' if row['n_workers'] == 1 else 's'}")
-    if row["local_batch"] == row["local_batch"]:
+    if not is_null(row["local_batch"]):
         parts.append(f"batch {row['local_batch']:g}")
-    if row["framework"] == "pytorch" and row["instrument"]:
+    if row["framework"] == "pytorch" and not is_null(row["instrument"]):
         parts.append(f"instrument {row['instrument']}")
     return " · ".join(parts)

@@ -6,6 +6,7 @@ import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pandas as pd
 
 from fitkit.display import Summary, Table, format_share
 from fitkit.models.baselines import BASELINES
+from fitkit.models.columns import is_null
 from fitkit.models.terms import TERMS
 from fitkit.report import ErrorPage, error_page
 
@@ -132,7 +134,7 @@ class ErrorReport:
     @property
     def noise_floor(self) -> dict[str, float]:
         """Difference of two repetitions of a configuration: no model errs less for long."""
-        repeats = self.rows.repeat_difference.dropna()
+        repeats = self.rows[self.rows.predicted_s.notna()].repeat_difference.dropna()
         return {
             "n": len(repeats),
             "mape": float(repeats.mean()),
@@ -276,12 +278,12 @@ class ErrorReport:
         ValueError
             At another suffix.
         """
-        path = Path(path)
-        if path.suffix in (".html", ".htm"):
+        path, suffix = Path(path), Path(path).suffix.lower()
+        if suffix in (".html", ".htm"):
             self.to_html(path)
-        elif path.suffix == ".json":
+        elif suffix == ".json":
             _write(path, json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n")
-        elif path.suffix == ".csv":
+        elif suffix == ".csv":
             _write(path, self.rows.to_csv(index=False))
         else:
             raise ValueError(f"{path}: write a report as .html, .json or .csv")
@@ -363,18 +365,18 @@ def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def plain_json(value: Any) -> Any:
-    """JSON values: numpy scalars become plain, NaN and NaT null, instants ISO text."""
+    """JSON values: nulls and infinities become null, instants ISO text, other objects text."""
     if isinstance(value, dict):
-        return {key: plain_json(inner) for key, inner in value.items()}
-    if isinstance(value, list):
+        return {str(key): plain_json(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
         return [plain_json(inner) for inner in value]
     if isinstance(value, np.generic):
         value = value.item()
-    if value is None or value is pd.NaT or (isinstance(value, float) and not np.isfinite(value)):
+    if is_null(value) or (isinstance(value, float) and not np.isfinite(value)):
         return None
-    if isinstance(value, pd.Timestamp):
+    if isinstance(value, date):  # an instant is one, too
         return value.isoformat()
-    return value
+    return value if isinstance(value, str | int | float) else str(value)
 
 
 def _write(path: Path, text: str) -> None:

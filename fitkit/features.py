@@ -7,7 +7,6 @@ features that its recipe names, the wall-clock time and, where known, the CPU ti
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import combinations
 from typing import Literal
 
 import numpy as np
@@ -16,7 +15,7 @@ import pandas as pd
 from fitkit.dataset import Dataset
 
 Statistic = Literal["min", "median", "mean"]
-STATISTICS: tuple[Statistic, ...] = ("min", "median", "mean")
+_MAX_REPEATS = 1000  # of more, so many of their quantiles say the same about their scatter
 
 _RUN_COLUMNS = [
     "run_id", "framework", "network", "device", "system", "instrument", "sync_method", "precision",
@@ -41,8 +40,7 @@ def step_times(dataset: Dataset, statistic: Statistic = "median") -> pd.DataFram
     """
     steps = dataset.read("steps", ["run_id", "rank", "n_steps", "duration_s", "cpu_s"])
     steps = steps[steps.duration_s.notna() & (steps.n_steps > 0)]
-    steps["step_s"] = steps.duration_s / steps.n_steps
-    steps["cpu_s"] = steps.cpu_s / steps.n_steps
+    steps = steps.assign(step_s=steps.duration_s / steps.n_steps, cpu_s=steps.cpu_s / steps.n_steps)
     by_rank = steps.groupby(["run_id", "rank"])[["step_s", "cpu_s"]].agg(statistic)
     return _join(by_rank.groupby("run_id").mean().reset_index(), _runs(dataset))
 
@@ -51,27 +49,32 @@ def phase_times(dataset: Dataset, statistic: Statistic = "median") -> pd.DataFra
     """Time of each phase of each run: ``duration_s``, ``cpu_s``.
 
     Phases that make up a step are per step; ``init`` is once a run. The statistic is over the
-    steps of a rank; ranks are averaged.
+    steps of a rank; where a log gives only a summary over the steps, that stands for them. Ranks
+    are averaged.
     """
     columns = ["run_id", "rank", "phase", "parent", "step", "duration_s", "cpu_s", "n", "min_s"]
     phases = dataset.read("phases", columns)
-    in_step = phases.parent == "step"
-    each = phases[in_step & phases.step.notna()]
     keys = ["run_id", "rank", "phase"]
-    by_rank = each.groupby(keys)[["duration_s", "cpu_s"]].agg(statistic)
-    totals = phases[in_step & phases.step.isna()]
-    totals = totals.assign(duration_s=_of_total(totals, statistic), cpu_s=totals.cpu_s / totals.n)
-    start = phases[phases.parent.isna() & (phases.phase == "init")]
-    rest = pd.concat([totals, start]).set_index(keys)[["duration_s", "cpu_s"]]
-    whole = pd.concat([by_rank, rest])
+    in_step = phases.parent == "step"
+    # A phase can occur more than once in a step, as in gradient accumulation.
+    each = phases[in_step & phases.step.notna()].groupby([*keys, "step"], dropna=False)
+    steps = each[["duration_s", "cpu_s"]].sum(min_count=1)
+    by_rank = steps.groupby(keys, dropna=False).agg(statistic)
+    totals = _totals(phases[in_step & phases.step.isna()], keys, statistic)
+    start = phases[phases.parent.isna() & (phases.phase == "init")].set_index(keys)
+    parts = [by_rank, totals[~totals.index.isin(by_rank.index)], start[["duration_s", "cpu_s"]]]
+    whole = pd.concat([part for part in parts if len(part)] or parts)
     by_run = whole.groupby(["run_id", "phase"]).mean().reset_index()
     return _join(by_run, _runs(dataset))
 
 
-def _of_total(totals: pd.DataFrame, statistic: Statistic) -> pd.Series:
-    """What a summary over all steps says; it has no median, so its mean stands for that."""
-    mean = totals.duration_s / totals.n
-    return totals.min_s.fillna(mean) if statistic == "min" else mean
+def _totals(phases: pd.DataFrame, keys: list[str], statistic: Statistic) -> pd.DataFrame:
+    """What summaries over steps say; they have no median, so their mean stands for that."""
+    summaries = phases.groupby(keys, dropna=False)
+    sums = summaries[["duration_s", "cpu_s", "n"]].sum(min_count=1)
+    mean = sums.duration_s / sums.n
+    shortest = summaries.min_s.min().fillna(mean) if statistic == "min" else mean
+    return pd.DataFrame({"duration_s": shortest, "cpu_s": sums.cpu_s / sums.n})
 
 
 def layer_times(dataset: Dataset, statistic: Statistic = "median") -> pd.DataFrame:
@@ -121,7 +124,7 @@ def pool_repeats(
     Parameters
     ----------
     frame
-        A row for each run.
+        A row for each run, whose times are known.
     configuration
         From `configurations`, shape ``(rows,)``.
 
@@ -132,18 +135,27 @@ def pool_repeats(
         ``target``, ``n_repeats``, and ``repeat_difference``: the mean difference of two
         repetitions as a fraction of their mean (null without repetitions).
     """
-    grouped = frame.groupby(configuration, sort=True)
-    pooled = grouped.head(1).assign(_configuration=configuration[grouped.head(1).index])
-    pooled = pooled.sort_values("_configuration").drop(columns="_configuration")
-    pooled = pooled.reset_index(drop=True)
-    pooled[target] = grouped[target].agg(statistic).to_numpy()
-    pooled["n_repeats"] = grouped.size().to_numpy()
-    pooled["repeat_difference"] = [
-        _difference(values.to_numpy(dtype=float)) for _, values in grouped[target]
-    ]
-    return pooled
+    _, first, counts = np.unique(configuration, return_index=True, return_counts=True)
+    in_order = frame[target].to_numpy(dtype=float)[np.argsort(configuration, kind="stable")]
+    times = np.split(in_order, np.cumsum(counts))[:-1]
+    return (
+        frame.iloc[first]
+        .assign(
+            **{target: [float(getattr(np, statistic)(values)) for values in times]},
+            n_repeats=counts,
+            repeat_difference=[_difference(values) for values in times],
+        )
+        .reset_index(drop=True)
+    )
 
 
 def _difference(values: np.ndarray) -> float:
-    pairs = [abs(a - b) / ((a + b) / 2) for a, b in combinations(values, 2) if a + b > 0]
-    return float(np.mean(pairs)) if pairs else float("nan")
+    """Mean difference of two values as a fraction of their mean; NaN for a single one."""
+    if len(values) < 2:
+        return float("nan")
+    if len(values) > _MAX_REPEATS:
+        values = np.quantile(values, np.linspace(0, 1, _MAX_REPEATS))
+    one, other = (values[rows] for rows in np.triu_indices(len(values), 1))
+    positive = one + other > 0
+    pairs = 2 * np.abs(one - other)[positive] / (one + other)[positive]
+    return float(pairs.mean()) if len(pairs) else float("nan")

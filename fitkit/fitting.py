@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -16,6 +15,7 @@ from fitkit.conditions import parse_condition
 from fitkit.dataset import Dataset
 from fitkit.errors import FitError, InputError
 from fitkit.features import FRAMES, Statistic, configurations, pool_repeats
+from fitkit.models.columns import key_text
 from fitkit.models.performance import PerformanceModel
 from fitkit.models.recipes import Recipe, recipe_named
 
@@ -46,6 +46,13 @@ class Measurements:
     configuration: np.ndarray
     pooled: pd.DataFrame
     notes: tuple[str, ...]
+
+    @property
+    def run_ids(self) -> list[str]:
+        """The runs that are known by name, sorted."""
+        if "run_id" not in self.runs:
+            return []
+        return sorted({key_text(run_id) for run_id in self.runs.run_id.dropna()})
 
 
 def measurements(
@@ -91,7 +98,11 @@ def _frame(
     data: Dataset | pd.DataFrame | Path | str, recipe: str, statistic: Statistic
 ) -> pd.DataFrame:
     if isinstance(data, pd.DataFrame):
-        return data.reset_index(drop=True)
+        frame = data.reset_index(drop=True).rename(columns=str)
+        if not frame.columns.is_unique:
+            twice = sorted(set(frame.columns[frame.columns.duplicated()]))
+            raise ValueError(f"columns that are there twice: {', '.join(twice)}")
+        return frame
     dataset = data if isinstance(data, Dataset) else Dataset(data)
     if not dataset.exists:
         raise InputError(f"{dataset.path}: no dataset here", "fitkit ingest LOGS -d DATASET")
@@ -99,17 +110,23 @@ def _frame(
 
 
 def _measurable(frame: pd.DataFrame, target: str) -> tuple[pd.DataFrame, tuple[str, ...]]:
-    times = pd.to_numeric(frame[target], errors="coerce")
-    known = times.notna() & np.isfinite(times)
+    times = to_numbers(frame[target])
+    known = np.isfinite(times)
     long_enough = times >= CLOCK_RESOLUTION_S
     notes = []
     if (~known).any():
         notes.append(f"{(~known).sum()} of {len(frame)} rows have no {target}")
     if (known & ~long_enough).any():
         short = frame[known & ~long_enough]
-        what = ", ".join(sorted(set(short["phase"]))) if "phase" in short else "rows"
+        what = ", ".join(sorted(set(map(str, short["phase"])))) if "phase" in short else "rows"
         notes.append(f"{len(short)} rows are shorter than the clock's microsecond ({what})")
+    frame = frame.assign(**{target: times})
     return frame[known & long_enough].reset_index(drop=True), tuple(notes)
+
+
+def to_numbers(values: pd.Series) -> np.ndarray:
+    """Times as floats, shape ``(rows,)``; NaN for null and for words."""
+    return pd.to_numeric(values, errors="coerce").to_numpy(dtype=float, na_value=np.nan)
 
 
 def fit(
@@ -160,11 +177,9 @@ def fit_measurements(found: Measurements) -> PerformanceModel:
 
 def provenance(found: Measurements) -> dict[str, Any]:
     """Runs, rows and versions behind a fit."""
-    run_ids: Sequence[str] = ()
-    if "run_id" in found.runs:
-        run_ids = sorted(set(found.runs.run_id.astype(str)))
+    run_ids = found.run_ids
     return {
-        "run_ids": list(run_ids),
+        "run_ids": run_ids,
         "n_runs": len(run_ids),
         "n_rows": len(found.runs),
         "n_configurations": len(found.pooled),

@@ -29,10 +29,10 @@ def parallel_map(
     if n_jobs == 0:
         raise ValueError("n_jobs must not be 0: 1 for this process, -1 for every core")
     if n_jobs == 1:
-        yield from map(function, items)
-        return
+        return map(function, items)
     from joblib import Parallel, delayed  # 0.2 s that one process does not need
 
-    yield from Parallel(n_jobs=n_jobs, return_as="generator")(
+    results: Iterator[Result] = Parallel(n_jobs=n_jobs, return_as="generator")(
         delayed(function)(item) for item in items
     )
+    return results

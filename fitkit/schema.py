@@ -17,6 +17,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import pyarrow as pa
 
+from fitkit.errors import SchemaError
 from fitkit.records import TABLES, Record
 
 _ARROW: dict[type, pa.DataType] = {
@@ -76,11 +77,37 @@ def arrow_schema(table: str) -> pa.Schema:
 
 
 def to_arrow(table: str, records: Iterable[Record]) -> pa.Table:
-    """Records of one table as an Arrow table, in the order given."""
+    """Records of one table as an Arrow table, in the order given.
+
+    Raises
+    ------
+    SchemaError
+        If a value is not of the type of its column, or missing where it must not be.
+    """
     schema = arrow_schema(table)
     rows = list(records)
-    arrays = [pa.array(map(attrgetter(column.name), rows), type=column.type) for column in schema]
+    arrays = [_array(f"{table}.{column.name}", column, rows) for column in schema]
     return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _array(name: str, column: pa.Field, rows: list[Record]) -> pa.Array:
+    values = list(map(attrgetter(column.name), rows))
+    try:
+        array = _integers(values) if column.type == pa.int64() else pa.array(values, column.type)
+    except (pa.ArrowException, TypeError, OverflowError, UnicodeError) as error:
+        raise SchemaError(f"{name}: {error}") from error
+    if array.null_count and not column.nullable:
+        raise SchemaError(f"{name}: a value is missing")
+    return array
+
+
+def _integers(values: list[Any]) -> pa.Array:
+    """Arrow would cut 1.5 to 1 if it were told the type."""
+    array = pa.array(values)
+    kind = array.type
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_null(kind)):
+        raise TypeError(f"expected an integer, got {kind}")
+    return array.cast(pa.int64())
 
 
 def json_schema(table: str) -> dict[str, Any]:

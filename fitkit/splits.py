@@ -105,22 +105,28 @@ def forward_chaining(values: pd.Series, cuts: Sequence[float] | None = None) -> 
     Parameters
     ----------
     cuts
-        Largest values to train on; default every distinct value but the smallest two and the
-        largest.
+        Largest values to train on; default every distinct value but the smallest and the
+        largest. Rows where the column is null are in no fold.
 
     Raises
     ------
     ValueError
-        If the column is not numeric or has fewer than three values.
+        If the column is not numeric or has fewer than three values, or if no cut has a value
+        on either side.
     """
-    numbers = np.asarray(values, dtype=float)
+    try:
+        numbers = values.to_numpy(dtype=float, na_value=np.nan)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"cannot scale up over {values.name}: not a number") from error
     distinct = np.unique(numbers[~np.isnan(numbers)])
     if len(distinct) < 3:
         raise ValueError(f"cannot scale up over {values.name}: fewer than three values")
     folds = []
     for cut in cuts if cuts is not None else distinct[1:-1]:
         larger = distinct[distinct > cut]
-        if len(larger):
+        if len(larger) and cut >= distinct[0]:
             label = f"{values.name} <= {cut:g} → {larger[0]:g}"
             folds.append(Fold(label, numbers <= cut, numbers == larger[0]))
+    if not folds:
+        raise ValueError(f"cannot scale up over {values.name}: no value on either side of {cuts}")
     return folds

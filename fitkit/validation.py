@@ -15,9 +15,9 @@ from fitkit.dataset import Dataset
 from fitkit.error_report import ErrorReport, error_figures
 from fitkit.errors import ExtrapolationWarning, FitError
 from fitkit.features import Statistic, pool_repeats
-from fitkit.fitting import Measurements, fit_measurements, measurements
+from fitkit.fitting import Measurements, fit_measurements, measurements, to_numbers
 from fitkit.models.baselines import BASELINES, baseline_predictions
-from fitkit.models.grouped import keys
+from fitkit.models.columns import keys, numbers
 from fitkit.models.performance import PerformanceModel
 from fitkit.splits import Fold, forward_chaining, hold_out, k_fold, leave_one_out
 
@@ -67,16 +67,21 @@ class Split:
             return f"{self.folds} random folds of configurations, seed {self.seed}"
         return f"scale up over {self.scale_up}"
 
-    def apply(self, frame: pd.DataFrame) -> list[Fold]:
-        """Folds of a frame of configurations.
+    def apply(self, found: Measurements) -> list[Fold]:
+        """Folds of the configurations.
+
+        A condition on what repetitions differ in, such as their date, holds a configuration out
+        with all its repetitions as soon as it is true for one of them.
 
         Raises
         ------
         ValueError
             If a column is missing, or the split leaves nothing to train on or to predict.
         """
+        frame = found.pooled
         if self.hold_out is not None:
-            return hold_out(parse_condition(self.hold_out).mask(frame), self.hold_out)
+            held = found.configuration[parse_condition(self.hold_out).mask(found.runs)]
+            return hold_out(np.isin(np.arange(len(frame)), held), self.hold_out)
         if self.folds is not None:
             return k_fold(len(frame), self.folds, self.seed)
         name = self.leave_out or self.scale_up
@@ -140,21 +145,43 @@ def validate(
             data, model.recipe.name, where=where, target=target or model.target,
             statistic=statistic or model.statistic,  # type: ignore[arg-type]
         )  # fmt: skip
-        return _judge(found, "all rows, with a model fitted elsewhere", _given(model), level, data)
+        if found.target != model.target:
+            raise ValueError(f"the model predicts {model.target}, not {found.target}")
+        trial = _Trial("all rows, with a model fitted elsewhere", _given(model), level)
+        return _judge(found, trial, model.params_, data)
     split = Split(hold_out, leave_out, folds, scale_up, keep_smallest, seed)
     found = measurements(data, recipe, where=where, target=target, statistic=statistic)
-    return _judge(found, str(split), _folds(split), level, data)
+    trial = _Trial(str(split), _folds(split), level)
+    return _judge(found, trial, fit_measurements(found).params_, data)
 
 
 Predictions = tuple[pd.DataFrame, list[str]]
-Predictor = Callable[[Measurements, float], Predictions]
 
 
-def _folds(split: Split) -> Predictor:
+@dataclass(frozen=True)
+class _Trial:
+    """What predicts which rows."""
+
+    split: str
+    predictor: Callable[[Measurements, float], Predictions]
+    level: float
+
+    def rows(self, found: Measurements) -> Predictions:
+        """Held-out configurations with what was measured and predicted, and notes."""
+        predictions, notes = self.predictor(found, self.level)
+        # Of columns that a frame happens to have under the names of ours, ours count.
+        names = {*predictions.columns, "measured_s", "group"} - {found.target}
+        rows = found.pooled.loc[predictions.index].drop(columns=[*names], errors="ignore")
+        rows = rows.join(predictions).rename(columns={found.target: "measured_s"})
+        rows.insert(0, "group", [" · ".join(k) for k in keys(rows, found.recipe.groups)])
+        return rows, notes
+
+
+def _folds(split: Split) -> Callable[[Measurements, float], Predictions]:
     def predict(found: Measurements, level: float) -> Predictions:
         pooled = found.pooled
         parts, failures = [], []
-        for fold in split.apply(pooled):
+        for fold in split.apply(found):
             try:
                 fitted = _fit_rows(found, fold.train)
             except FitError as error:
@@ -166,21 +193,20 @@ def _folds(split: Split) -> Predictor:
             raise FitError("no fold could be fitted", "; ".join(failures[:3]))
         # A row that several folds hold out (forward chaining) counts with its first prediction.
         whole = pd.concat(parts)
-        order = [part.fold.iloc[0] for part in parts]
+        order = list(dict.fromkeys(part.fold.iloc[0] for part in parts))
         whole["fold"] = pd.Categorical(whole.fold, categories=order)
         return whole[~whole.index.duplicated()].sort_index(), failures
 
     return predict
 
 
-def _given(model: PerformanceModel) -> Predictor:
+def _given(model: PerformanceModel) -> Callable[[Measurements, float], Predictions]:
     def predict(found: Measurements, level: float) -> Predictions:
         if found.target != model.target:
             return pd.DataFrame(), []
         part = _predict(model, found.pooled, level).assign(fold="")
         notes = []
-        known = set(model.provenance.get("run_ids", ()))
-        seen = sorted(known & set(found.runs.get("run_id", pd.Series(dtype=str))))
+        seen = sorted({*model.provenance.get("run_ids", ())} & {*found.run_ids})
         if seen:
             notes.append(
                 f"the model was fitted on {len(seen)} of these runs, so they are not held out: "
@@ -205,8 +231,8 @@ def _predict(model: PerformanceModel, rows: pd.DataFrame, level: float) -> pd.Da
 
 def _guesses(found: Measurements, fold: Fold) -> dict[str, np.ndarray]:
     pooled, recipe = found.pooled, found.recipe
-    names = [n for n in recipe.features if n in pooled and pd.api.types.is_numeric_dtype(pooled[n])]
-    features = pooled[names].to_numpy(dtype=float)
+    columns = [_feature(pooled[name]) for name in recipe.features if name in pooled]
+    features = np.column_stack([np.zeros(len(pooled)), *(c for c in columns if c is not None)])
     groups = [" · ".join(key) for key in keys(pooled, recipe.groups)]
     return {
         name: baseline_predictions(
@@ -217,12 +243,18 @@ def _guesses(found: Measurements, fold: Fold) -> dict[str, np.ndarray]:
     }  # fmt: skip
 
 
+def _feature(column: pd.Series) -> np.ndarray | None:
+    """A feature as floats, or nothing if it is a word, though one of digits."""
+    values = numbers(column.to_numpy())
+    is_word = pd.api.types.is_string_dtype(column) or values.dtype != float
+    return None if is_word else values
+
+
 def _work(found: Measurements) -> np.ndarray:
     work = np.full(len(found.pooled), np.nan)
     for name in found.recipe.work:
         if name in found.pooled:
-            values = pd.to_numeric(found.pooled[name], errors="coerce").to_numpy(dtype=float)
-            work = np.where(np.isnan(work), values, work)
+            work = np.where(np.isnan(work), to_numbers(found.pooled[name]), work)
     return work
 
 
@@ -230,36 +262,27 @@ def _work(found: Measurements) -> np.ndarray:
 
 
 def _judge(
-    found: Measurements, split: str, predict: Predictor, level: float, data: object
+    found: Measurements, trial: _Trial, parameters: pd.DataFrame, data: object
 ) -> ErrorReport:
-    rows, notes = _rows(found, predict, level)
+    rows, notes = trial.rows(found)
     if rows.predicted_s.notna().sum() == 0:
         reasons = ", ".join(sorted(set(rows.reason.astype(str)))[:3])
         raise FitError(f"no held-out row could be predicted: {reasons}", "choose another split")
-    fitted = fit_measurements(found)
     return ErrorReport(
         recipe=found.recipe.name,
-        split=split,
+        split=trial.split,
         target=found.target,
         statistic=found.statistic,
-        level=level,
+        level=trial.level,
         rows=rows,
         runs=_run_totals(found, rows),
-        parameters=fitted.params_,
-        clocks=_clocks(found, rows, predict, level),
+        parameters=parameters,
+        clocks=_clocks(found, rows, trial),
         groups=_groups(found, rows),
         notes=[*found.notes, *notes, *_refusals(rows)],
-        n_runs=found.runs.run_id.nunique() if "run_id" in found.runs else 0,
+        n_runs=len(found.run_ids),
         data=str(data.path) if isinstance(data, Dataset) else "",
     )
-
-
-def _rows(found: Measurements, predict: Predictor, level: float) -> tuple[pd.DataFrame, list[str]]:
-    predictions, notes = predict(found, level)
-    rows = found.pooled.loc[predictions.index].join(predictions)
-    rows = rows.rename(columns={found.target: "measured_s"})
-    rows.insert(0, "group", [" · ".join(k) for k in keys(rows, found.recipe.groups)])
-    return rows, notes
 
 
 def _refusals(rows: pd.DataFrame) -> list[str]:
@@ -292,25 +315,22 @@ def _run_totals(found: Measurements, rows: pd.DataFrame) -> pd.DataFrame:
     """Each run's measured total of the held-out rows beside the predicted one."""
     if "run_id" not in found.runs:
         return pd.DataFrame(columns=["run_id", "n", "measured_s", "predicted_s"])
-    predicted = pd.Series(np.nan, index=range(len(found.pooled)))
-    predicted[rows.index] = rows.predicted_s
-    runs = found.runs.assign(predicted_s=predicted.to_numpy()[found.configuration])
-    runs = runs[runs.predicted_s.notna()].rename(columns={found.target: "measured_s"})
-    totals = runs.groupby("run_id")[["measured_s", "predicted_s"]].sum()
-    totals.insert(0, "n", runs.groupby("run_id").size())
+    predicted = rows.predicted_s.reindex(range(len(found.pooled))).to_numpy()
+    runs = found.runs[["run_id", found.target]].set_axis(["run_id", "measured_s"], axis=1)
+    runs = runs.assign(predicted_s=predicted[found.configuration])
+    by_run = runs[runs.predicted_s.notna()].groupby("run_id")
+    totals = by_run[["measured_s", "predicted_s"]].sum()
+    totals.insert(0, "n", by_run.size())
     return totals.reset_index()
 
 
-def _clocks(
-    found: Measurements, rows: pd.DataFrame, predict: Predictor, level: float
-) -> pd.DataFrame:
+def _clocks(found: Measurements, rows: pd.DataFrame, trial: _Trial) -> pd.DataFrame:
     clocks = [{"clock": "wall clock", **error_figures(rows)}]
     cpu = found.recipe.cpu_target
-    if found.target != cpu and cpu in found.runs and (found.runs[cpu] > 0).sum() > 1:
-        other = _on_clock(found, cpu)
+    if found.target != cpu and cpu in found.runs:
         try:
-            judged, _ = _rows(other, predict, level)
-        except (FitError, ValueError):
+            judged, _ = trial.rows(_on_clock(found, cpu))
+        except (FitError, ValueError):  # too few rows have a CPU time
             judged = pd.DataFrame()
         if len(judged):
             clocks.append({"clock": "CPU time", **error_figures(judged)})
@@ -318,8 +338,9 @@ def _clocks(
 
 
 def _on_clock(found: Measurements, target: str) -> Measurements:
-    keep = (found.runs[target] > 0).to_numpy()
-    runs = found.runs[keep].reset_index(drop=True)
+    times = to_numbers(found.runs[target])
+    keep = np.isfinite(times) & (times > 0)
+    runs = found.runs.assign(**{target: times})[keep].reset_index(drop=True)
     _, configuration = np.unique(found.configuration[keep], return_inverse=True)
     pooled = pool_repeats(runs, configuration, target, found.statistic)
     return replace(found, target=target, runs=runs, configuration=configuration, pooled=pooled)

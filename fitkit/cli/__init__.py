@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import importlib
 import logging
-import os
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import click
 
+from fitkit.cli.options import colour, drop, one_line, say, warn
 from fitkit.errors import FitkitError
 
 # In the order of a user's journey: verb → what it does.
@@ -24,6 +25,7 @@ VERBS = {
     "doctor": "Show versions, extras and machine facts.",
 }
 FAILED_CHECK, WRONG_USAGE, BAD_INPUT, PARTIAL = 1, 2, 3, 4
+STOPPED = 130  # as shells say it of a command that was interrupted
 
 
 class _Verbs(click.Group):
@@ -62,33 +64,63 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run(arguments: list[str]) -> int:
     """Run one command; return its exit status. Errors become one line and one hint."""
     try:
-        status: Any = cli.main(arguments, prog_name="fitkit", standalone_mode=False)
-        sys.stdout.flush()
-    except click.exceptions.Exit as stop:
-        return stop.exit_code
-    except click.Abort:
-        return complain("interrupted", "run it again: finished sources are kept", 130)
-    except click.ClickException as error:
-        error.show(sys.stderr)
-        return WRONG_USAGE
-    except FitkitError as error:
-        return complain(str(error), error.hint, BAD_INPUT)
-    except BrokenPipeError:
-        # The reader of our output has gone, as with "| head": nothing is left to say.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            return _invoke(arguments or ["--help"])
+    except (click.Abort, KeyboardInterrupt):
+        return complain("interrupted", "run it again: an ingest keeps finished sources", STOPPED)
+    except (SystemExit, BrokenPipeError):  # click leaves so when its reader has gone
+        drop(sys.stdout)
         return 0
-    except ValueError as error:
-        return complain(str(error), "see fitkit VERB --help", WRONG_USAGE)
-    except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        return complain(f"{where}{error.strerror or error}", "check the path", BAD_INPUT)
+    except Exception as error:  # noqa: BLE001 - a traceback is for those who ask for it
+        return complain(*_explain(error, next((w for w in arguments if w in VERBS), "")))
+
+
+def _invoke(arguments: list[str]) -> int:
+    status = cli.main(arguments, prog_name="fitkit", standalone_mode=False)
+    if sys.stdout is not None:
+        try:
+            sys.stdout.flush()
+        except OSError:
+            drop(sys.stdout)
+            raise
     return status if isinstance(status, int) else 0
+
+
+def _explain(error: Exception, verb: str) -> tuple[str, str, int]:
+    """What is wrong, what to do, and the exit status."""
+    usage = (
+        f"fitkit {verb} --help shows how it is used" if verb else "fitkit --help lists the verbs"
+    )
+    match error:
+        case FitkitError():
+            return str(error), error.hint, BAD_INPUT
+        case click.ClickException():
+            return error.format_message(), usage, WRONG_USAGE
+        case ValueError():
+            return str(error), usage, WRONG_USAGE
+        case OSError():
+            where = f"{error.filename}: " if error.filename else ""
+            return f"{where}{error.strerror or error}", "check the path", BAD_INPUT
+    what = f"fitkit {verb} failed: {type(error).__name__}: {error}"
+    return what, "please report it; -vv after the verb shows where", BAD_INPUT
 
 
 def complain(what: str, hint: str, status: int) -> int:
     """One line that says what is wrong and one that says what to do, on standard error."""
-    logging.getLogger("fitkit").debug("traceback", exc_info=True)
-    click.echo(click.style("error: ", fg="red") + what, err=True)
+    if sys.exc_info()[1] is not None:
+        logging.getLogger("fitkit").debug("traceback", exc_info=True)
+    say(colour("error: ", "red") + one_line(what))
     if hint:
-        click.echo(f"  {hint}", err=True)
+        say(f"  {one_line(hint)}")
     return status
+
+
+def _show_warning(
+    message: Warning | str, category: type[Warning], *_where: Any, **_more: Any
+) -> None:
+    """Warnings that are meant for users, without the line of code that gave them."""
+    if issubclass(category, UserWarning):
+        warn([one_line(str(message))])
+    else:
+        logging.getLogger("fitkit").debug("%s: %s", category.__name__, message)

@@ -14,6 +14,7 @@ from fitkit.cli import BAD_INPUT
 from fitkit.cli.demo import sample_data
 from fitkit.cli.options import common, print_json, print_result
 from fitkit.display import Summary, Table
+from fitkit.errors import InputError
 
 _EXTRAS = {"torch": "record and run plans", "duckdb": "SQL over datasets", "dask": "clusters"}
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -43,11 +44,18 @@ def _facts() -> dict[str, Any]:
         "usable_cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
         "load": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
         "threads": {name: os.environ.get(name) for name in _THREADS},
-        "sample_data": str(sample_data()),
+        "sample_data": _samples(),
         "dependencies": found,
         "missing": [name for name, number in found.items() if number is None],
         "extras": {name: find_spec(name) is not None for name in _EXTRAS},
     }
+
+
+def _samples() -> str | None:
+    try:
+        return str(sample_data())
+    except InputError:
+        return None
 
 
 def _name(requirement: str) -> str:
@@ -79,7 +87,7 @@ def _summary(facts: dict[str, Any]) -> Summary:
             if load is not None
             else str(facts["cores"]),
             "numeric threads": threads,
-            "sample data": facts["sample_data"],
+            "sample data": facts["sample_data"] or "not installed: fitkit demo will not run",
         },
         [
             Table(

@@ -10,6 +10,7 @@ import click
 from fitkit.cli.options import (
     common,
     key_value,
+    literal,
     print_json,
     print_result,
     recipe,
@@ -60,7 +61,8 @@ def command(
     """Fit a recipe to a dataset and save the model as JSON."""
     data: Any = Dataset(dataset)
     if settings and data.exists:
-        data = FRAMES[recipe](data, statistic or "median").assign(**dict(map(key_value, settings)))
+        given = {key: literal(value) for key, value in map(key_value, settings)}
+        data = FRAMES[recipe](data, statistic or "median").assign(**given)
     model = fit(data, recipe, where=where, target=target, statistic=statistic)
     model.save(output)
     parameters = model.params_

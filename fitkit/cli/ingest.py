@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import tempfile
 from collections import Counter
@@ -13,10 +14,18 @@ from typing import Any
 import click
 
 from fitkit.cli import BAD_INPUT, FAILED_CHECK, PARTIAL, complain
-from fitkit.cli.options import common, key_value, print_json, print_result, say, warn
+from fitkit.cli.options import (
+    common,
+    key_value,
+    one_line,
+    print_json,
+    print_result,
+    say,
+    warn,
+)
 from fitkit.dataset import Dataset
 from fitkit.display import Summary, Table
-from fitkit.ingestion import Options, SourceResult, ingest_each, nothing_found
+from fitkit.ingestion import Options, SourceResult, ingest_each, nothing_found, read_setting
 
 _SHOWN = 5
 
@@ -64,13 +73,13 @@ def command(
     PATH is a file, a folder, a glob pattern, or - for standard input; .gz and .zst are read as
     they are. The format is recognised from the content. The same bytes again change nothing.
     """
-    metadata = dict(map(key_value, settings))
+    metadata = {key: read_setting(key, value) for key, value in map(key_value, settings)}
     if tz:
-        metadata["tz"] = tz
+        metadata["tz"] = read_setting("tz", tz)
     options = Options(format_, metadata, on_bad_lines == "skip")
     started = perf_counter()
     with tempfile.TemporaryDirectory() as spool:
-        found = [_stdin(Path(spool)) if path == "-" else path for path in paths]
+        found = [_stdin(Path(spool)) if path == "-" else path for path in dict.fromkeys(paths)]
         results = list(
             _progress(
                 ingest_each(found, Dataset(dataset), options=options, n_jobs=jobs, dry_run=dry_run),
@@ -88,7 +97,8 @@ def command(
 
 def _stdin(spool: Path) -> str:
     path = spool / "stdin"
-    path.write_bytes(sys.stdin.buffer.read())
+    with path.open("wb") as file:
+        shutil.copyfileobj(sys.stdin.buffer, file)
     return str(path)
 
 
@@ -100,11 +110,13 @@ def _progress(results: Iterable[SourceResult], quiet: bool) -> Iterator[SourceRe
     if quiet or not console.is_terminal:
         yield from results
         return
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    # No markup: file names may hold brackets.
+    text = TextColumn("{task.description}", markup=False)
+    columns = (SpinnerColumn(), text, TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("finding files", total=None)
         for number, result in enumerate(results, 1):
-            bar.update(task, description=f"{number} done, last {result.path}")
+            bar.update(task, description=f"{number} done, last {one_line(result.path)}")
             yield result
 
 
@@ -136,14 +148,13 @@ def _summary(
         notes = sum(result.n_diagnostics for result in of_format)
         n_rows = sum(_rows(of_format).values())
         rows.append((name, *(str(counts[s]) for s in states), f"{n_rows:,}", str(notes)))
-    where = "nothing stored (dry run)" if dry_run else dataset
-    return Summary(
-        f"Ingested into {where} in {elapsed:.1f} s",
-        tables=[
-            Table(("format", *states, "rows", "notes"), tuple(rows), "Sources"),
-            Table(("table", "rows"), tuple((t, f"{n:,}") for t, n in _rows(results).items())),
-        ],
+    where = "Read, nothing stored (dry run)," if dry_run else f"Ingested into {dataset}"
+    by_table = tuple((table, f"{n:,}") for table, n in _rows(results).items())
+    tables = (
+        Table(("format", *states, "rows", "notes"), tuple(rows), "Sources"),
+        Table(("table", "rows"), by_table),
     )
+    return Summary(f"{where} in {elapsed:.1f} s", tables=[t for t in tables if t.rows])
 
 
 def _report_problems(results: list[SourceResult], quiet: bool) -> None:
@@ -164,7 +175,7 @@ def _report_problems(results: list[SourceResult], quiet: bool) -> None:
 def _status(results: list[SourceResult], paths: tuple[str, ...], strict: bool) -> int:
     stored = any(result.status in ("ingested", "unchanged") for result in results)
     failed = any(result.status == "failed" for result in results)
-    named = {Path(path).name for path in paths if Path(path).is_file()}
+    named = {"stdin" if path == "-" else Path(path).name for path in paths}
     strangers = [result for result in results if result.status == "unrecognised"]
     if not stored:
         if not failed:

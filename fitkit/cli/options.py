@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import sys
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -43,22 +46,22 @@ statistic = click.option(
 )  # fmt: skip
 
 
-def key_value(text: str) -> tuple[str, Any]:
-    """``KEY=VALUE`` with the value as a number, a truth value, an instant or text.
+def key_value(text: str) -> tuple[str, str]:
+    """``KEY=VALUE``.
 
     Raises
     ------
     click.UsageError
-        If there is no ``=``.
+        If there is no ``=``, or nothing on one of its sides.
     """
-    key, separator, value = text.partition("=")
-    if not separator or not key:
+    key, _, value = (part.strip() for part in text.partition("="))
+    if not key or not value:
         raise click.UsageError(f"{text!r}: write KEY=VALUE")
-    return key.strip(), literal(value.strip())
+    return key, value
 
 
 def literal(text: str) -> Any:
-    """A value typed on the command line."""
+    """A value typed on the command line: a number, a truth value, an instant or a text."""
     for read in (int, float):
         try:
             return read(text)
@@ -74,7 +77,7 @@ def literal(text: str) -> Any:
 
 def print_json(document: Any) -> None:
     """The one JSON document of a verb."""
-    click.echo(json.dumps(document, indent=1, allow_nan=False))
+    _write(json.dumps(document, indent=1, allow_nan=False) + "\n")
 
 
 def print_result(result: Any) -> None:
@@ -84,16 +87,48 @@ def print_result(result: Any) -> None:
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=200, no_color=True)
-    console.print(result)
+    with console.capture() as text:
+        console.print(result)
+    _write(text.get(), color=True)  # rich knows whether to colour, FORCE_COLOR included
 
 
 def say(text: str, quiet: bool = False) -> None:
     """A message for people, on standard error."""
     if not quiet:
-        click.echo(text, err=True)
+        _write(text + "\n", err=True)
 
 
 def warn(texts: Iterable[str], quiet: bool = False) -> None:
     """Warnings on standard error."""
     for text in texts:
-        say(click.style("warning: ", fg="yellow") + text, quiet)
+        say(colour("warning: ", "yellow") + one_line(text), quiet)
+
+
+def colour(text: str, name: str) -> str:
+    """The text in a colour; where it is not shown on a terminal, it is taken out again."""
+    return text if os.environ.get("NO_COLOR") else click.style(text, fg=name)
+
+
+def one_line(text: str) -> str:
+    """The text without what breaks a line or steers a terminal: it may quote a log."""
+    if text.isprintable():
+        return text
+    lines = " ".join(part for line in text.splitlines() if (part := line.strip()))
+    return "".join(char if char.isprintable() else "�" for char in lines)
+
+
+def _write(text: str, *, err: bool = False, color: bool | None = None) -> None:
+    stream = sys.stderr if err else sys.stdout
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    try:
+        click.echo(
+            text.encode(encoding, "replace").decode(encoding), nl=False, err=err, color=color
+        )
+    except BrokenPipeError:  # the reader has gone, as with "| head"; the work goes on
+        drop(stream)
+
+
+def drop(stream: Any) -> None:
+    """Let what is still written to a stream vanish: nobody is there to read it."""
+    with suppress(OSError, ValueError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ _MAX_GRID = 100_000
 @click.option(
     "--from",
     "table",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=click.Path(path_type=Path),
     metavar="FILE.csv|.parquet",
     help="Rows to predict, in the recipe's columns.",
 )
@@ -78,19 +79,21 @@ def command(
         print_json({"predictions": rows})
     else:
         print_result(_summary(fitted, rows, list(columns), level))
-    refused = sum(row["status"] == "refused" for row in rows)
-    if refused:
-        say(f"{refused} of {n_rows} refused: --allow-extrapolation answers the far ones", quiet)
+    reasons = [row["reason"] for row in rows if row["status"] == "refused"]
+    if reasons:
+        is_far = any("doublings" in reason for reason in reasons)
+        hint = "--allow-extrapolation answers the far ones" if is_far else reasons[0]
+        say(f"{len(reasons)} of {n_rows} refused: {hint}", quiet)
 
 
 def _grid(points: tuple[str, ...]) -> dict[str, np.ndarray]:
     axes: dict[str, list[Any]] = {}
     for point in points:
         key, separator, values = point.partition("=")
-        if not separator or not key or not values:
+        if not separator or not key.strip() or not all(map(str.strip, values.split(","))):
             raise click.UsageError(f"--at {point}: write KEY=VALUE or KEY=V1,V2,...")
         axes.setdefault(key.strip(), []).extend(literal(v.strip()) for v in values.split(","))
-    size = int(np.prod([len(values) for values in axes.values()]))
+    size = math.prod(map(len, axes.values()))
     if size > _MAX_GRID:
         raise click.UsageError(f"a grid of {size:,} points: at most {_MAX_GRID:,}")
     cells = list(product(*axes.values()))
@@ -106,14 +109,19 @@ def _read(path: Path) -> dict[str, np.ndarray]:
 
     try:
         frame = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path)
-    except (ValueError, OSError) as error:
-        raise InputError(f"{path}: {error}", "a CSV with a header, or Parquet") from error
+    except OSError as error:
+        reason = (error.strerror or str(error)) if path.exists() else "no such file"
+        raise InputError(f"{path}: {reason}", "check the path") from error
+    except ValueError as error:
+        raise InputError(f"{path}: {error}", "give a CSV with a header, or Parquet") from error
     return {str(name): frame[name].to_numpy(dtype=object) for name in frame.columns}
 
 
 def _plain(value: Any) -> Any:
     value = value.item() if hasattr(value, "item") else value
-    return None if isinstance(value, float) and not np.isfinite(value) else value
+    if value != value or (isinstance(value, float) and math.isinf(value)):
+        return None
+    return value.isoformat() if hasattr(value, "isoformat") else value
 
 
 def _summary(

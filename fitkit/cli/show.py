@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ _TOP = 6
 
 @click.command(epilog="Example: fitkit show runs-parquet steps --where 'rank == 0' --limit 5")
 @click.argument("dataset")
-@click.argument("table", required=False, type=click.Choice(list(TABLES)))
+@click.argument("table", required=False, metavar="[TABLE]", type=click.Choice(list(TABLES)))
 @where
 @click.option(
     "--limit",
@@ -66,8 +67,8 @@ def command(
     if csv:
         csv.write_text(frame.to_csv(index=False), encoding="utf-8")
         say(f"{len(frame)} rows written to {csv}", quiet)
-        return
-    _show_rows(frame.head(limit) if limit else frame, len(frame), table, as_json)
+    if as_json or not csv:
+        _show_rows(frame.head(limit) if limit else frame, len(frame), table, as_json)
 
 
 def _show_rows(rows: pd.DataFrame, total: int, table: str, as_json: bool) -> None:
@@ -103,7 +104,9 @@ def _json(value: Any) -> Any:
     if isinstance(value, pd.Timestamp):
         return value.isoformat()
     value = value.item() if hasattr(value, "item") else value
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else value if math.isfinite(value) else None
+    return value
 
 
 def _cell(value: Any, name: str) -> str:

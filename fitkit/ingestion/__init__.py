@@ -8,42 +8,37 @@ nor the number of processes shows in the tables.
 from __future__ import annotations
 
 import json
-import logging
+import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import date
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from fitkit.dataset import Dataset
-from fitkit.errors import FitkitError, InputError
+from fitkit.errors import FitkitError, InputError, SchemaError
 from fitkit.ingestion.discovery import (
     Options,
     SourceResult,
+    crashed,
     discover,
     form_sources,
     unreadable,
 )
-from fitkit.ingestion.metadata import check_metadata
+from fitkit.ingestion.metadata import check_metadata, read_setting
+from fitkit.ingestion.planning import Plan, Task, hash_sources, make_plan, metadata_json
 from fitkit.parallel import parallel_map
-from fitkit.parsers import Parser, Source
-from fitkit.records import TABLE_OF, Diagnostic, Run, SourceRow
+from fitkit.records import TABLE_OF, Diagnostic, Record, Run, SourceRow
 
-__all__ = ["Options", "SourceResult", "check_metadata", "ingest", "ingest_each", "nothing_found"]
-
-log = logging.getLogger(__name__)
-_FIXED = {"run_id", "source_id", "job_id"}
-
-
-@dataclass(frozen=True)
-class _Task:
-    """A source that is to be stored, and the stored sources that it replaces."""
-
-    source: Source
-    parser: Parser
-    replaces: tuple[str, ...] = ()
+__all__ = [
+    "Options",
+    "SourceResult",
+    "check_metadata",
+    "ingest",
+    "ingest_each",
+    "nothing_found",
+    "read_setting",
+]
 
 
 def ingest(
@@ -67,9 +62,8 @@ def ingest(
     Raises
     ------
     InputError
-        If a path does not exist, or nothing at all could be ingested from the paths.
-    ParseError
-        If a source cannot be read. The other sources are in the dataset all the same.
+        If a path does not exist, if nothing at all could be ingested from the paths, or if a
+        source cannot be read. The other sources are in the dataset all the same.
 
     Examples
     --------
@@ -117,44 +111,37 @@ def ingest_each(
     yield from results
     sources, results = form_sources(files, options)
     yield from results
+    sources, results = hash_sources(sources, n_jobs)
+    yield from results
+    if not sources:
+        return
     if dry_run:
-        yield from parallel_map(partial(_store, None), [_Task(s, p) for s, p in sources], n_jobs)
+        yield from _carry_out(make_plan(sources, dataset), dataset, None, n_jobs)
         return
     with dataset.writing():
-        tasks, results = _plan(sources, dataset, n_jobs)
-        yield from results
-        stored = parallel_map(partial(_store, dataset.path), tasks, n_jobs)
-        for task, result in zip(tasks, stored, strict=True):
-            if result.status == "ingested":
-                for source_id in task.replaces:
-                    dataset.remove(source_id)
-            yield result
+        yield from _carry_out(make_plan(sources, dataset), dataset, dataset.path, n_jobs)
 
 
-# -- what is new ---------------------------------------------------------------------------
-
-
-def _plan(
-    sources: Sequence[tuple[Source, Parser]], dataset: Dataset, n_jobs: int
-) -> tuple[list[_Task], list[SourceResult]]:
-    """Decide by content which sources are new, unchanged, or grown from stored ones."""
-    stored = {row["source_id"]: row for row in dataset.arrow("sources").to_pylist()}
-    tasks: dict[str, _Task] = {}
-    results = []
-    run_ids = _run_ids(dataset)
-    hashed = parallel_map(_hash, [source for source, _ in sources], n_jobs)
-    for source, (_, parser) in zip(hashed, sources, strict=True):
-        if isinstance(source, SourceResult):
-            results.append(replace(source, format=parser.name))
-        elif source.source_id in tasks or _is_stored(source, parser, stored):
-            ids = run_ids.get(source.source_id, ())
-            results.append(SourceResult(source.label, parser.name, "unchanged", tuple(ids)))
+def _carry_out(
+    plan: Plan, dataset: Dataset, folder: Path | None, n_jobs: int
+) -> Iterator[SourceResult]:
+    done: dict[str, SourceResult] = {}
+    stored = set(dataset.source_ids())
+    run_ids = _run_ids(dataset) if plan.held else {}
+    results = parallel_map(partial(_store, folder), plan.tasks, n_jobs)
+    for task, result in zip(plan.tasks, results, strict=True):
+        done[task.source.source_id] = result
+        yield result
+    for source, parser, holder in plan.held:
+        whole = done.get(holder)
+        if whole is None or (whole.status == "failed" and source.source_id in stored):
+            ids = run_ids.get(holder if whole is None else source.source_id, ())
+            yield SourceResult(source.label, parser.name, "unchanged", tuple(ids))
+        elif whole.status == "failed":
+            error = f"{source.label}: the same as {whole.path} or a part of it, which failed"
+            yield SourceResult(source.label, parser.name, "failed", error=error, hint=whole.hint)
         else:
-            tasks[source.source_id] = _Task(source, parser)
-    for task in tasks.values():
-        older = [key for key, row in stored.items() if _has_grown(row, task.source)]
-        tasks[task.source.source_id] = replace(task, replaces=tuple(older))
-    return list(tasks.values()), results
+            yield SourceResult(source.label, parser.name, "unchanged", whole.run_ids)
 
 
 def _run_ids(dataset: Dataset) -> dict[str, list[str]]:
@@ -164,86 +151,54 @@ def _run_ids(dataset: Dataset) -> dict[str, list[str]]:
     return run_ids
 
 
-def _hash(source: Source) -> Source | SourceResult:
-    try:
-        _ = source.source_id  # computed once, kept with the source
-    except OSError as error:
-        return unreadable(source.label, None, error)
-    return source
-
-
-def _is_stored(source: Source, parser: Parser, stored: Mapping[str, Mapping[str, Any]]) -> bool:
-    row = stored.get(source.source_id)
-    if row is not None:
-        same = bool(row["metadata"] == _metadata_json(source))
-        return same and int(row["parser_version"]) >= parser.version
-    members = {(name, sha) for name, sha, _ in source.digests}
-    return any(members < _members(row) for row in stored.values())
-
-
-def _members(row: Mapping[str, Any]) -> set[tuple[str, str]]:
-    return {(name, sha) for name, sha, _ in json.loads(row["files"])}
-
-
-def _has_grown(row: Mapping[str, Any], source: Source) -> bool:
-    """Whether every file of a stored source is, as it was or longer, among those of this one."""
-    if row["source_id"] == source.source_id:
-        return False
-    now = {name: (sha, n_bytes) for name, sha, n_bytes in source.digests}
-    files = {file.name: file for file in source.files}
-    for name, sha, n_bytes in json.loads(row["files"]):
-        if name not in now or now[name][1] < n_bytes:
-            return False
-        if now[name][0] != sha and files[name].digest(n_bytes)[0] != sha:
-            return False
-    return True
-
-
 # -- storing -------------------------------------------------------------------------------
 
 
-def _store(dataset: Path | None, task: _Task) -> SourceResult:
-    source, parser = task.source, task.parser
+def _store(folder: Path | None, task: Task) -> SourceResult:
+    source, name = task.source, task.parser.name
     try:
-        records = list(parser.parse(source))
+        records = list(task.parser.parse(source))
     except FitkitError as error:
-        return SourceResult(source.label, parser.name, "failed", error=str(error), hint=error.hint)
+        return SourceResult(source.label, name, "failed", error=str(error), hint=error.hint)
     except OSError as error:
-        return unreadable(source.label, parser.name, error)
-    except Exception as error:  # a fault of ours must not take other sources along
-        log.debug("parsing %s", source.label, exc_info=True)
-        return SourceResult(
-            source.label, parser.name, "failed",
-            error=f"{source.label}: the {parser.name} parser failed: {error!r}",
-            hint="please report it with the file; -v shows where",
-        )  # fmt: skip
-    notes = source.problems.records(source.source_id)
-    if dataset is None:
-        rows: Mapping[str, int] = Counter(TABLE_OF[type(r)] for r in (*records, *notes))
-    else:
-        rows = Dataset(dataset).write(_row(task, notes), [*records, *notes])
+        return unreadable(source.label, name, error)
+    except Exception as error:  # noqa: BLE001 - a fault of ours: other sources go on
+        return crashed(source.label, name, error)
+    notes = [
+        replace(note, path=_unpacked(note.path))
+        for note in source.problems.records(source.source_id)
+    ]
+    try:
+        rows = _write(folder, task, records, notes)
+    except (SchemaError, KeyError, AttributeError) as error:  # no records, or not of their types
+        return crashed(source.label, name, error)
     run_ids = tuple(record.run_id for record in records if isinstance(record, Run))
-    return SourceResult(source.label, parser.name, "ingested", run_ids, rows, len(notes))
+    return SourceResult(source.label, name, "ingested", run_ids, rows, len(notes))
 
 
-def _row(task: _Task, notes: Sequence[Diagnostic]) -> SourceRow:
+def _write(
+    folder: Path | None, task: Task, records: Iterable[Record], notes: Sequence[Diagnostic]
+) -> Mapping[str, int]:
+    everything = [*records, *notes]
+    if folder is None:
+        return Counter(TABLE_OF[type(record)] for record in everything)
+    return Dataset(folder).write(_row(task, notes), everything, task.replaces)
+
+
+def _row(task: Task, notes: Sequence[Diagnostic]) -> SourceRow:
     source = task.source
     return SourceRow(
         source_id=source.source_id,
-        path=source.label,
+        path=_unpacked(source.label),
         format=task.parser.name,
         parser_version=task.parser.version,
         n_bytes=sum(n_bytes for _, _, n_bytes in source.digests),
         n_diagnostics=len(notes),
         files=json.dumps(source.digests),
-        metadata=_metadata_json(source),
+        metadata=metadata_json(source),
     )
 
 
-def _metadata_json(source: Source) -> str:
-    def text(value: Any) -> str:
-        if isinstance(value, date):
-            return value.isoformat()
-        raise TypeError(type(value).__name__)
-
-    return json.dumps(dict(source.metadata), sort_keys=True, default=text)
+def _unpacked(label: str) -> str:
+    """The same for a log and for its compressed copy."""
+    return re.sub(r"\.(?:gz|zst)$", "", label)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+import logging
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fitkit.errors import FitkitError, InputError, ParseError
-from fitkit.ingestion.metadata import SIDE_FILE, read_side_files
+from fitkit.errors import FitkitError
+from fitkit.ingestion.metadata import in_utc, read_side_files
+from fitkit.ingestion.walking import find_files
 from fitkit.parsers import Parser, ProblemLog, Source, SourceFile, identify, parser_named
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -65,64 +70,53 @@ def discover(
 ) -> tuple[list[tuple[SourceFile, Parser]], list[SourceResult]]:
     """Files below the paths that a parser reads, and what is to say of the others."""
     arguments = [paths] if isinstance(paths, str | Path) else list(paths)
-    found: dict[Path, SourceFile] = {}
-    for argument in arguments:
-        for file in _walk(argument, dataset):
-            key = file.path.resolve()
-            # A file reached in two ways keeps the longer label, whatever the order of the paths.
-            if key not in found or _preference(file) > _preference(found[key]):
-                found[key] = file
-    recognised, results = [], []
-    for file in sorted(found.values(), key=lambda f: f.label):
-        try:
-            parser = parser_named(options.format) if options.format else identify(file)
-        except FitkitError as error:
-            results.append(
-                SourceResult(file.label, None, "unrecognised", error=str(error), hint=error.hint)
-            )
-        except OSError as error:
-            results.append(unreadable(file.label, None, error))
+    files, problems = find_files(arguments, dataset)
+    results = [
+        unreadable(label, None, problem)
+        if isinstance(problem, OSError)
+        else SourceResult(label, None, "unrecognised", error=str(problem), hint=problem.hint)
+        for label, problem in problems
+    ]
+    recognised = []
+    for file in _without_twins(files):
+        parser = _recognise(file, options.format)
+        if isinstance(parser, SourceResult):
+            results.append(parser)
         else:
             recognised.append((file, parser))
     return recognised, results
 
 
-def _preference(file: SourceFile) -> tuple[int, str]:
-    return len(file.label), file.label
+def _recognise(file: SourceFile, name: str | None) -> Parser | SourceResult:
+    if name:
+        return parser_named(name)
+    try:
+        return identify(file)
+    except FitkitError as error:
+        return SourceResult(file.label, None, "unrecognised", error=str(error), hint=error.hint)
+    except OSError as error:
+        return unreadable(file.label, None, error)
+    except Exception as error:  # noqa: BLE001 - a fault of ours: other files go on
+        return crashed(file.label, None, error)
 
 
-def _walk(argument: Path | str, dataset: Path) -> list[SourceFile]:
-    path = Path(argument)
-    if path.is_dir():
-        files = [SourceFile(p, str(p.relative_to(path))) for p in _tree(path, dataset.resolve())]
-        if not files:
-            raise InputError(f"{path}: a folder without files", "name a folder that holds logs")
-        return files
-    if path.is_file():
-        return [SourceFile(path, path.name)]
-    if any(mark in str(argument) for mark in "*?["):
-        root = Path(path.anchor) if path.is_absolute() else Path()
-        matches = sorted(root.glob(str(path.relative_to(path.anchor))))
-        if matches:
-            # Below a pattern, labels keep the part that the pattern stands for.
-            return [
-                replace(
-                    file, label=str(Path(match.name) / file.label) if match.is_dir() else file.label
-                )
-                for match in matches
-                for file in _walk(match, dataset)
-            ]
-    raise InputError(f"{argument}: no such file or folder", "check the path")
+def _without_twins(files: Sequence[SourceFile]) -> list[SourceFile]:
+    """Leave out the compressed copy of a file that lies beside it."""
+    twins: dict[tuple[Path, str], list[SourceFile]] = defaultdict(list)
+    for file in files:
+        twins[file.path.parent, file.name].append(file)
+    dropped: set[Path] = set()
+    for same in twins.values():
+        first, *others = sorted(same, key=lambda file: len(file.path.name))
+        dropped |= {file.path for file in others if _same_content(file, first)}
+    return [file for file in files if file.path not in dropped]
 
 
-def _tree(folder: Path, dataset: Path) -> Iterator[Path]:
-    for path in sorted(folder.iterdir()):
-        if path.name.startswith(".") or path.resolve() == dataset:
-            continue
-        if path.is_dir():
-            yield from _tree(path, dataset)
-        elif path.is_file() and path.name != SIDE_FILE:
-            yield path
+def _same_content(one: SourceFile, other: SourceFile) -> bool:
+    try:
+        return one.digest() == other.digest()
+    except OSError:
+        return False  # said when the file is read
 
 
 def form_sources(
@@ -134,18 +128,37 @@ def form_sources(
         by_parser.setdefault(parser.name, (parser, []))[1].append(file)
     sources, results = [], []
     for parser, members in by_parser.values():
-        for family in parser.group(members):
-            label = family[0].label if len(family) == 1 else str(Path(family[0].label).parent)
-            try:
-                metadata = {**read_side_files(family[0]), **options.metadata}
-            except ParseError as error:
-                results.append(
-                    SourceResult(label, parser.name, "failed", error=str(error), hint=error.hint)
-                )
-                continue
-            problems = ProblemLog(options.skip_bad_lines)
-            sources.append((Source(label, family, metadata, problems), parser))
-    return sorted(sources, key=lambda pair: pair[0].label), results
+        families = _families(parser, members)
+        if isinstance(families, Exception):
+            results += [crashed(file.label, parser.name, families) for file in members]
+            continue
+        for family in families:
+            source = _source(family, parser, options)
+            if isinstance(source, SourceResult):
+                results.append(source)
+            else:
+                sources.append((source, parser))
+    return sorted(sources, key=lambda pair: (pair[0].label, pair[0].files[0].label)), results
+
+
+def _families(
+    parser: Parser, files: Sequence[SourceFile]
+) -> list[tuple[SourceFile, ...]] | Exception:
+    try:
+        return parser.group(files)
+    except Exception as error:  # noqa: BLE001 - a fault of ours: other formats go on
+        return error
+
+
+def _source(
+    family: tuple[SourceFile, ...], parser: Parser, options: Options
+) -> Source | SourceResult:
+    label = family[0].label if len(family) == 1 else Path(family[0].label).parent.as_posix()
+    try:
+        metadata = {**read_side_files(family[0]), **in_utc(options.metadata)}
+    except FitkitError as error:
+        return SourceResult(label, parser.name, "failed", error=str(error), hint=error.hint)
+    return Source(label, family, metadata, ProblemLog(options.skip_bad_lines))
 
 
 def unreadable(label: str, name: str | None, error: OSError) -> SourceResult:
@@ -153,4 +166,14 @@ def unreadable(label: str, name: str | None, error: OSError) -> SourceResult:
     return SourceResult(
         label, name, "failed", error=f"{label}: {error.strerror or error}",
         hint="check that the file can be read",
+    )  # fmt: skip
+
+
+def crashed(label: str, name: str | None, error: Exception) -> SourceResult:
+    """What is to say of a file on which a parser fails in a way that it should not."""
+    log.debug("reading %s", label, exc_info=error)
+    who = f"the {name} parser" if name else "a parser"
+    return SourceResult(
+        label, name, "failed", error=f"{label}: {who} failed: {error!r}",
+        hint="please report it with the file; -vv shows where, with --jobs 1",
     )  # fmt: skip

@@ -45,6 +45,9 @@ class Constant:
         return np.full(len(work), self.mean_)
 
 
+_BLOCK = 5_000_000  # differences that are held in memory at a time
+
+
 class NearestConfiguration:
     """The time of the most similar configuration, by distance in doublings of the features."""
 
@@ -55,7 +58,12 @@ class NearestConfiguration:
 
     def nearest(self, features: np.ndarray) -> np.ndarray:
         """Training row nearest to each row; of equal ones the first."""
-        difference = _position(features)[:, None, :] - self.position_[None, :, :]
+        rows = _position(features)
+        n_blocks = 1 + rows.size * len(self.position_) // _BLOCK
+        return np.concatenate([self._nearest(block) for block in np.array_split(rows, n_blocks)])
+
+    def _nearest(self, rows: np.ndarray) -> np.ndarray:
+        difference = rows[:, None, :] - self.position_[None, :, :]
         return np.argmin(np.abs(difference).sum(axis=2), axis=1)
 
     def predict(self, features: np.ndarray, work: np.ndarray) -> np.ndarray:

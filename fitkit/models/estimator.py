@@ -43,12 +43,14 @@ class Estimator:
         ValueError
             If there is no such argument.
         """
-        for key, value in params.items():
+        # A nested model is replaced before its own arguments are set, whatever their order.
+        for key, value in sorted(params.items(), key=lambda item: "__" in item[0]):
             name, _, inner = key.partition("__")
-            if name not in self._names():
-                raise ValueError(f"{type(self).__name__} has no parameter {name!r}")
-            if inner:
-                getattr(self, name).set_params(**{inner: value})
+            nested = getattr(self, name, None)
+            if name not in self._names() or (inner and not isinstance(nested, Estimator)):
+                raise ValueError(f"{type(self).__name__} has no parameter {key!r}")
+            if isinstance(nested, Estimator) and inner:
+                nested.set_params(**{inner: value})
             else:
                 setattr(self, name, value)
         return self

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fitkit.errors import FitError
+from fitkit.models.columns import Key, key_text, keys, record, rows_by_key, take
 from fitkit.models.estimator import Estimator, require_fitted
 from fitkit.models.linear import LinearModel
 
@@ -19,39 +20,6 @@ if TYPE_CHECKING:
 else:
     pd = lazy.load("pandas")
 
-UNKNOWN = "?"  # how a null in a column that tells groups apart is written
-Key = tuple[str, ...]
-
-
-def column(X: Any, name: str) -> np.ndarray:
-    """A column of a DataFrame or of a record of arrays, shape ``(rows,)``."""
-    return np.atleast_1d(np.asarray(getattr(X, name)))
-
-
-def take(X: Any, rows: np.ndarray) -> Any:
-    """Rows of a DataFrame or of a record of arrays."""
-    if hasattr(X, "iloc"):
-        return X.iloc[np.flatnonzero(rows)]
-    n_rows = len(rows)
-    return SimpleNamespace(
-        **{key: np.broadcast_to(np.asarray(v), (n_rows,))[rows] for key, v in vars(X).items()}
-    )
-
-
-def key_text(value: Hashable) -> str:
-    """A value of a grouping column as text: numbers plain, null as ``?``."""
-    if value is None or value != value:
-        return UNKNOWN
-    if isinstance(value, float | np.floating) and float(value).is_integer():
-        return str(int(value))
-    return str(value)
-
-
-def keys(X: Any, by: Sequence[str]) -> list[Key]:
-    """Group key of each row."""
-    columns = [[key_text(value) for value in column(X, name).tolist()] for name in by]
-    return list(zip(*columns, strict=True))
-
 
 class GroupedModel(Estimator):
     """Models of the same kind, each fitted to the rows of one group.
@@ -59,7 +27,7 @@ class GroupedModel(Estimator):
     Parameters
     ----------
     by
-        Columns whose values tell the groups apart.
+        Column, or columns, whose values tell the groups apart.
     model
         The model of every group that has none of its own in ``models``.
     models
@@ -69,7 +37,7 @@ class GroupedModel(Estimator):
     Examples
     --------
     >>> model = GroupedModel(
-    ...     by=["phase"],
+    ...     by="phase",
     ...     model=LinearModel(["fixed", "per_sample"]),
     ...     models={"comm": LinearModel(["fixed", "server_fan_in"])},
     ... )
@@ -77,13 +45,17 @@ class GroupedModel(Estimator):
 
     def __init__(
         self,
-        by: Sequence[str],
+        by: Sequence[str] | str,
         model: LinearModel | None = None,
         models: Mapping[Any, LinearModel] | None = None,
     ) -> None:
         self.by = by
         self.model = model
         self.models = models
+
+    @property
+    def _by(self) -> list[str]:
+        return [self.by] if isinstance(self.by, str) else list(self.by)
 
     def _template(self, key: Key) -> LinearModel:
         own = {
@@ -101,52 +73,51 @@ class GroupedModel(Estimator):
         Raises
         ------
         ValueError
-            If a time is not a positive number.
+            If a time is not a positive number, or a grouping column is missing.
         FitError
             If there is no row, or a group cannot be fitted; the message names it.
         """
         times = np.asarray(y, dtype=float)
         if not len(times):
             raise FitError("no rows to fit", "widen the condition, or ingest more runs")
-        of_row = keys(X, self.by)
-        self.groups_: dict[Key, LinearModel] = {}
-        for key in sorted(set(of_row)):
-            rows = np.array([row == key for row in of_row])
+        columns = record(X)
+        groups: dict[Key, LinearModel] = {}
+        for key, rows in rows_by_key(keys(columns, self._by)).items():
             template = self._template(key)
-            model = type(template)(**template.get_params())
+            model = type(template)(**template.get_params(deep=False))
             try:
-                self.groups_[key] = model.fit(take(X, rows), times[rows])
+                groups[key] = model.fit(take(columns, rows), times[rows])
             except FitError as error:
                 raise FitError(f"{' · '.join(key)}: {error}", error.hint) from error
-        self.n_obs_ = len(times)
+        self.groups_, self.n_obs_ = groups, len(times)
         return self
 
-    def _each(self, X: Any) -> list[tuple[LinearModel, np.ndarray]]:
+    def _each(self, X: Any) -> tuple[int, list[tuple[LinearModel, np.ndarray, SimpleNamespace]]]:
+        """Number of rows; of each group that was fitted the model, the positions, the rows."""
         require_fitted(self, "groups_")
-        of_row = keys(X, self.by)
-        return [
-            (self.groups_[key], np.array([row == key for row in of_row]))
-            for key in set(of_row) & set(self.groups_)
+        columns = record(X)
+        of_row = keys(columns, self._by)
+        groups = [
+            (self.groups_[key], rows, take(columns, rows))
+            for key, rows in rows_by_key(of_row).items()
+            if key in self.groups_
         ]
-
-    def knows(self, X: Any) -> np.ndarray:
-        """Whether the group of each row was fitted, shape ``(rows,)``."""
-        require_fitted(self, "groups_")
-        return np.array([key in self.groups_ for key in keys(X, self.by)], dtype=bool)
+        return len(of_row), groups
 
     def predict(self, X: Any) -> np.ndarray:
         """Seconds for each row, shape ``(rows,)``; NaN for groups that were not fitted."""
-        seconds = np.full(len(keys(X, self.by)), np.nan)
-        for model, rows in self._each(X):
-            seconds[rows] = model.predict(take(X, rows))
+        n_rows, groups = self._each(X)
+        seconds = np.full(n_rows, np.nan)
+        for model, rows, part in groups:
+            seconds[rows] = model.predict(part)
         return seconds
 
     def predict_interval(self, X: Any, level: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
         """Interval that a new measurement falls into, shapes ``(rows,)``; see `LinearModel`."""
-        low = np.full(len(keys(X, self.by)), np.nan)
-        high = low.copy()
-        for model, rows in self._each(X):
-            low[rows], high[rows] = model.predict_interval(take(X, rows), level)
+        n_rows, groups = self._each(X)
+        low, high = np.full(n_rows, np.nan), np.full(n_rows, np.nan)
+        for model, rows, part in groups:
+            low[rows], high[rows] = model.predict_interval(part, level)
         return low, high
 
     @property
@@ -163,7 +134,7 @@ class GroupedModel(Estimator):
         """Fitted state as plain JSON values."""
         require_fitted(self, "groups_")
         return {
-            "by": list(self.by),
+            "by": self._by,
             "groups": [{"key": list(k), **m.to_dict()} for k, m in self.groups_.items()],
         }
 

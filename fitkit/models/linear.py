@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fitkit.errors import FitError
+from fitkit.models.columns import n_rows
 from fitkit.models.estimator import Estimator, require_fitted
 from fitkit.models.intervals import t_quantile
 from fitkit.models.terms import Term, terms_named
@@ -22,7 +23,8 @@ else:
 
 # A column is dependent when less than this share of its length is left beside the earlier ones.
 _DEPENDENT = 1e-6
-_NOTHING = 1e-9
+_NOTHING = 1e-9  # share of the longest time that no clock would see
+_TOLD = 1e-3  # share of a dependent column from which on a term is named as its rival
 _REWEIGHTINGS = 3
 
 Status = Literal["positive", "zero", "undetermined", "unknown"]
@@ -119,10 +121,13 @@ class LinearModel(Estimator):
         kept = [term for term in terms if status[term.name] == "positive"]
         if not kept:
             raise FitError("no term is determined by the data", "see the statuses of the terms")
-        design = np.column_stack([amounts[term.name] for term in kept])
-        self.n_obs_ = len(times)
-        estimates, weights = self._estimate(design, times)
-        self._infer(terms, kept, status, design, times, estimates, weights)
+        solution = self._solve(np.column_stack([amounts[term.name] for term in kept]), times)
+        if not solution.positive.any():
+            raise FitError("no term explains any of the time", "choose other terms")
+        self.n_obs_, self.dof_ = len(times), len(times) - int(solution.positive.sum())
+        regression = solution.regression(solution.positive) if self.dof_ else None
+        self._keep(solution, [term.name for term in kept], regression)
+        self.parameters_ = self._parameters(terms, status, solution, regression)
         return self
 
     def _choose(self, amounts: Mapping[str, np.ndarray], times: np.ndarray) -> dict[str, Status]:
@@ -130,6 +135,7 @@ class LinearModel(Estimator):
         status: dict[str, Status] = {}
         weight = times**-self.noise_exponent
         basis: list[np.ndarray] = []
+        kept: list[str] = []
         for name, amount in amounts.items():
             if not np.all(np.isfinite(amount)):
                 status[name] = "unknown"
@@ -146,28 +152,14 @@ class LinearModel(Estimator):
             if length == 0 or np.linalg.norm(rest) <= _DEPENDENT * length:
                 status[name] = "undetermined"
                 if self.undetermined == "raise":
-                    raise self._dependence(name, amounts, status)
+                    raise _dependence(name, column, {k: amounts[k] * weight for k in kept})
                 continue
             status[name] = "positive"
+            kept.append(name)
             basis.append(rest / np.linalg.norm(rest))
         return status
 
-    @staticmethod
-    def _dependence(
-        name: str, amounts: Mapping[str, np.ndarray], status: Mapping[str, Status]
-    ) -> FitError:
-        if not np.any(amounts[name]):
-            return FitError(
-                f"term {name} is zero in every row: the data cannot determine it",
-                f"measure runs in which {name} differs, or leave the term out",
-            )
-        others = [other for other, value in status.items() if value == "positive"]
-        return FitError(
-            f"the data cannot tell {name} from {', '.join(others)}",
-            "measure runs in which they differ, or leave one of the terms out",
-        )
-
-    def _estimate(self, design: np.ndarray, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _solve(self, design: np.ndarray, times: np.ndarray) -> _Solution:
         from scipy.optimize import nnls  # here, so that predicting needs numpy alone
 
         fitted = times
@@ -181,72 +173,66 @@ class LinearModel(Estimator):
             share = (weighted * solution / scale).max(axis=0) / (times * weights).max()
             estimates = np.where(share > _NOTHING, solution / scale, 0.0)
             fitted = np.maximum(design @ estimates, times.min() * 1e-3)
-        return estimates, weights
+        return _Solution(design, times, weights, estimates)
 
-    def _infer(
+    def _keep(self, solution: _Solution, names: Sequence[str], regression: _Scaled | None) -> None:
+        """What predicting needs: the positive terms, their covariance, the noise."""
+        positive = solution.positive
+        self._active = [name for name, on in zip(names, positive, strict=True) if on]
+        self._covariance = np.full((int(positive.sum()),) * 2, np.nan)
+        self.noise_ = float("nan")
+        if regression is not None:
+            self._covariance = regression.cov_params()
+            self.noise_ = float(np.sqrt(regression.scale))
+
+    def _parameters(
         self,
         terms: Sequence[Term],
-        kept: Sequence[Term],
-        status: dict[str, Status],
-        design: np.ndarray,
-        times: np.ndarray,
-        estimates: np.ndarray,
-        weights: np.ndarray,
-    ) -> None:
-        active = estimates > 0
-        self.dof_ = self.n_obs_ - int(active.sum())
-        names = [term.name for term in kept]
-        found = {name: float(value) for name, value in zip(names, estimates, strict=True)}
-        low, high, errors = self._bounds(design, times, weights, estimates)
-        self._active = [name for name, on in zip(names, active, strict=True) if on]
-        self._covariance, self.noise_ = self._noise(design[:, active], times, weights)
-        self.parameters_ = []
+        status: Mapping[str, Status],
+        solution: _Solution,
+        regression: _Scaled | None,
+    ) -> list[Parameter]:
+        low, high, errors = self._bounds(solution, regression)
+        kept = [term.name for term in terms if status[term.name] == "positive"]
+        parameters = []
         for term in terms:
-            if term.name not in found:
-                figures = (np.nan, np.nan, np.nan, np.nan)
-            else:
-                k = names.index(term.name)
-                figures = (found[term.name], errors[k], low[k], high[k])
-                if not active[k]:
-                    status[term.name] = "zero"
-            self.parameters_.append(Parameter(term.name, *figures, term.unit, status[term.name]))
+            figures, state = [np.nan] * 4, status[term.name]
+            if term.name in kept:
+                k = kept.index(term.name)
+                figures = [float(v[k]) for v in (solution.estimates, errors, low, high)]
+                state = "positive" if solution.positive[k] else "zero"
+            estimate, std_err, ci_low, ci_high = figures
+            parameters.append(
+                Parameter(term.name, estimate, std_err, ci_low, ci_high, term.unit, state)
+            )
+        return parameters
 
     def _bounds(
-        self, design: np.ndarray, times: np.ndarray, weights: np.ndarray, estimates: np.ndarray
+        self, solution: _Solution, regression: _Scaled | None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Confidence bounds and standard errors, shape ``(terms,)`` each.
 
-        The positive terms are judged beside each other. A term at zero is judged beside them,
-        too: its upper bound is how large it could be.
+        All terms are judged beside each other, also those that the data put at zero: bounds that
+        take a small term to be nothing would be too narrow for its neighbours. No bound is below
+        zero, and the estimate lies between its own.
         """
-        active = estimates > 0
-        low, high = np.full(len(active), np.nan), np.full(len(active), np.nan)
-        errors = np.full(len(active), np.nan)
-        groups = [np.flatnonzero(active)]
-        groups += [np.append(groups[0], k) for k in np.flatnonzero(~active)]
-        for number, group in enumerate(groups):
-            if len(times) <= len(group):
-                continue
-            result = _weighted(design[:, group], times, weights)
-            bounds = result.conf_int(1 - self.level)
-            own = slice(None) if number == 0 else slice(-1, None)
-            low[group[own]], high[group[own]] = bounds[own, 0], bounds[own, 1]
-            errors[group[own]] = result.bse[own]
-        return np.maximum(low, 0.0), np.maximum(high, 0.0), errors
-
-    def _noise(
-        self, design: np.ndarray, times: np.ndarray, weights: np.ndarray
-    ) -> tuple[np.ndarray, float]:
-        if self.dof_ <= 0:
-            return np.full((design.shape[1],) * 2, np.nan), float("nan")
-        result = _weighted(design, times, weights)
-        return np.asarray(result.cov_params()), float(np.sqrt(result.scale))
+        judged = solution.positive
+        if not judged.all() and self.n_obs_ > len(judged):
+            judged = np.ones_like(judged)
+            regression = solution.regression(judged)
+        low, high, errors = (np.full(len(judged), np.nan) for _ in range(3))
+        if regression is not None:
+            bounds, estimates = regression.conf_int(1 - self.level), solution.estimates[judged]
+            low[judged] = np.clip(bounds[:, 0], 0.0, estimates)
+            high[judged] = np.maximum(bounds[:, 1], estimates)
+            errors[judged] = regression.bse
+        return low, high, errors
 
     # -- using it --------------------------------------------------------------------------
 
     def _design(self, X: Any) -> np.ndarray:
         require_fitted(self, "parameters_")
-        rows = _n_rows(X)
+        rows = n_rows(X)
         columns = [term.amount(X, rows) for term in terms_named(self._active)]
         return np.column_stack(columns) if columns else np.zeros((rows, 0))
 
@@ -264,13 +250,20 @@ class LinearModel(Estimator):
 
         Normal theory of weighted least squares: the variance of the fitted mean plus that of one
         measurement. NaN when no observation is left over to judge the noise.
+
+        Raises
+        ------
+        ValueError
+            If the level is not between 0 and 1.
         """
+        if not 0 < level < 1:
+            raise ValueError(f"a level of {level}: between 0 and 1, such as 0.9")
         design = self._design(X)
         mean = design @ self._estimates
         if self.dof_ <= 0 or not np.isfinite(self.noise_):
             nothing = np.full(len(mean), np.nan)
             return nothing, nothing
-        own = (self.noise_ * mean**self.noise_exponent) ** 2
+        own = (self.noise_ * np.maximum(mean, 0.0) ** self.noise_exponent) ** 2
         variance = own + np.einsum("ij,jk,ik->i", design, self._covariance, design)
         half = t_quantile(0.5 + level / 2, self.dof_) * np.sqrt(variance)
         return np.maximum(mean - half, 0.0), mean + half
@@ -286,8 +279,8 @@ class LinearModel(Estimator):
         require_fitted(self, "parameters_")
         return {
             "terms": list(self.terms),
-            "noise_exponent": self.noise_exponent,
-            "level": self.level,
+            "noise_exponent": float(self.noise_exponent),
+            "level": float(self.level),
             "n_obs": self.n_obs_,
             "dof": self.dof_,
             "noise": _json(self.noise_),
@@ -302,7 +295,8 @@ class LinearModel(Estimator):
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> Self:
         """The model that `to_dict` described."""
-        model = cls(state["terms"], state["noise_exponent"], state["level"], "drop")
+        exponent, level = _number(state["noise_exponent"]), _number(state["level"])
+        model = cls([term.name for term in terms_named(state["terms"])], exponent, level, "drop")
         model.n_obs_, model.dof_ = int(state["n_obs"]), int(state["dof"])
         model.noise_ = _number(state["noise"])
         model._active = [term.name for term in terms_named(state["active"])]
@@ -319,16 +313,47 @@ class LinearModel(Estimator):
             )
             for p in state["parameters"]
         ]
+        if not np.all(model._estimates > 0):
+            raise ValueError("a parameter is not positive")
         return model
 
 
-def _weighted(design: np.ndarray, times: np.ndarray, weights: np.ndarray) -> Any:
-    """Weighted least squares on columns of length one; figures are scaled back."""
-    from statsmodels.regression.linear_model import WLS  # 1.3 s that predicting does not need
+def _dependence(name: str, column: np.ndarray, earlier: Mapping[str, np.ndarray]) -> FitError:
+    if not np.any(column):
+        return FitError(
+            f"term {name} is zero in every row: the data cannot determine it",
+            f"measure runs in which {name} differs, or leave the term out",
+        )
+    # Only the terms that make up the column are to blame, not all the others.
+    design = np.column_stack([values / np.linalg.norm(values) for values in earlier.values()])
+    share = np.abs(np.linalg.lstsq(design, column / np.linalg.norm(column))[0])
+    others = [other for other, part in zip(earlier, share, strict=True) if part > _TOLD]
+    return FitError(
+        f"the data cannot tell {name} from {', '.join(others)}",
+        "measure runs in which they differ, or leave one of the terms out",
+    )
 
-    scale = np.linalg.norm(design * weights[:, None], axis=0)
-    result = WLS(times, design / scale, weights=weights**2).fit()
-    return _Scaled(result, scale)
+
+@dataclass(frozen=True)
+class _Solution:
+    """Estimates at their bound or above, and the weighted rows that they come from."""
+
+    design: np.ndarray
+    times: np.ndarray
+    weights: np.ndarray
+    estimates: np.ndarray
+
+    @property
+    def positive(self) -> np.ndarray:
+        return self.estimates > 0
+
+    def regression(self, columns: np.ndarray) -> _Scaled:
+        """Weighted least squares on columns of length one; figures are scaled back."""
+        from statsmodels.regression.linear_model import WLS  # 1.3 s that predicting spares
+
+        design = self.design[:, columns]
+        scale = np.linalg.norm(design * self.weights[:, None], axis=0)
+        return _Scaled(WLS(self.times, design / scale, weights=self.weights**2).fit(), scale)
 
 
 class _Scaled:
@@ -346,15 +371,12 @@ class _Scaled:
         return np.asarray(self._result.cov_params()) / np.outer(self._columns, self._columns)
 
 
-def _n_rows(X: Any) -> int:
-    if hasattr(X, "index"):
-        return len(X)
-    return max((np.size(value) for value in vars(X).values()), default=1)
-
-
 def _json(value: Any) -> Any:
     return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
 def _number(value: float | None) -> float:
-    return float("nan") if value is None else float(value)
+    number = float("nan") if value is None else float(value)
+    if np.isinf(number):
+        raise ValueError("a number is infinite")
+    return number

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,10 +16,12 @@ import numpy as np
 
 from fitkit.display import Summary, Table, format_quantity
 from fitkit.errors import ExtrapolationWarning, InputError, SchemaError
-from fitkit.models.grouped import UNKNOWN, GroupedModel, Key, key_text, keys, take
-from fitkit.models.guard import MAX_DOUBLINGS, Box, doublings, measured_box
+from fitkit.models.columns import UNKNOWN, Key, keys, number_columns, rows_by_key, take
+from fitkit.models.grouped import GroupedModel
+from fitkit.models.guard import MAX_DOUBLINGS, Box, distance_text, doublings, measured_box
+from fitkit.models.matching import match, request_keys
 from fitkit.models.recipes import RECIPES, Recipe, recipe_named
-from fitkit.models.terms import TERMS, terms_named
+from fitkit.models.terms import TERMS, needed_columns
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,23 +30,6 @@ else:
 
 FORMAT = "fitkit.model/1"
 _SHOWN_PARAMETERS = 60
-
-
-def needed_columns(names: Sequence[str]) -> list[str]:
-    """Columns that the terms of those names read."""
-
-    class _Recorder:
-        def __init__(self) -> None:
-            self.seen: list[str] = []
-
-        def __getattr__(self, name: str) -> np.ndarray:
-            self.seen.append(name)
-            return np.ones(1)
-
-    recorder = _Recorder()
-    for term in terms_named(list(names)):
-        term.function(recorder)
-    return list(dict.fromkeys(recorder.seen))
 
 
 @dataclass
@@ -88,13 +73,14 @@ class PerformanceModel:
         FitError
             If a group cannot be fitted.
         """
-        estimator = recipe.estimator().fit(frame, frame[target].to_numpy(dtype=float))
-        columns = _numeric(frame, needed_columns(recipe.terms))
-        of_row = keys(frame, recipe.groups)
-        boxes = {}
-        for key in estimator.groups_:
-            rows = np.array([row == key for row in of_row])
-            boxes[key] = measured_box({name: values[rows] for name, values in columns.items()})
+        columns = {str(name): frame[name].to_numpy() for name in frame.columns}
+        record = number_columns(columns, needed_columns(recipe.terms), len(frame))
+        groups = SimpleNamespace(**vars(record), **{name: columns[name] for name in recipe.groups})
+        estimator = recipe.estimator().fit(groups, frame[target].to_numpy(dtype=float))
+        boxes = {
+            key: measured_box(vars(take(record, rows)))
+            for key, rows in rows_by_key(keys(groups, recipe.groups)).items()
+        }
         return cls(recipe, target, statistic, estimator, boxes)
 
     # -- predicting ------------------------------------------------------------------------
@@ -125,7 +111,7 @@ class PerformanceModel:
         ExtrapolationWarning
             If a row lies outside the measured range.
         """
-        columns = {name: X[name].to_numpy() for name in X.columns}
+        columns = {str(name): X[name].to_numpy() for name in X.columns}
         found = self.predict_columns(
             columns, len(X), level=level, allow_extrapolation=allow_extrapolation
         )
@@ -148,84 +134,42 @@ class PerformanceModel:
         allow_extrapolation: bool = False,
     ) -> dict[str, np.ndarray]:
         """`predict` for plain arrays by name, shape ``(n_rows,)`` each; needs numpy alone."""
-        groups, reasons = self._groups(columns, n_rows)
-        record = SimpleNamespace(**_numeric_columns(columns, needed_columns(self.recipe.terms)))
-        found = {
-            name: np.full(n_rows, np.nan) for name in ("predicted_s", "low_s", "high_s")
-        }  # fmt: skip
-        status = np.array(["refused"] * n_rows, dtype=object)
-        reason = np.array(reasons, dtype=object)
-        for key in {group for group in groups if group is not None}:
-            rows = np.array([group == key for group in groups])
-            part = take(_sized(record, n_rows), rows)
-            model = self.estimator.groups_[key]
-            missing = _missing(self.boxes[key], part, int(rows.sum()))
-            distance, names = doublings(self.boxes[key], vars(part))
-            ok = np.array([not text for text in missing])
-            if not allow_extrapolation:
-                ok &= distance <= MAX_DOUBLINGS
-            low, high = model.predict_interval(part, level)
-            for name, values in zip(found, (model.predict(part), low, high), strict=True):
-                found[name][rows] = np.where(ok, values, np.nan)
-            status[rows] = np.where(
-                ~ok, "refused", np.where(distance > 0, "extrapolated", "inside")
-            )
-            reason[rows] = [
-                text or _distance_text(name, far)
-                for text, name, far in zip(missing, names, distance, strict=True)
-            ]
-        return {**found, "status": status, "reason": reason}
+        names, fitted = self.recipe.groups, self.estimator.groups_
+        asked = request_keys(columns, names, fitted, n_rows)
+        matches = {key: match(fitted, names, key) for key in set(asked)}
+        record = number_columns(columns, needed_columns(self.recipe.terms), n_rows)
+        found = {name: np.full(n_rows, np.nan) for name in ("predicted_s", "low_s", "high_s")}
+        found["status"] = np.full(n_rows, "refused", dtype=object)
+        found["reason"] = np.array([matches[key][1] for key in asked], dtype=object)
+        for key, rows in rows_by_key([matches[key][0] for key in asked]).items():
+            answers = self._answer(key, take(record, rows), level, allow_extrapolation)
+            for name, values in answers.items():
+                found[name][rows] = values
+        return found
 
-    def _groups(
-        self, columns: Mapping[str, np.ndarray], n_rows: int
-    ) -> tuple[list[Key | None], list[str]]:
-        """Fitted group of each row, or why there is none."""
-        given = [
-            [key_text(value) for value in np.broadcast_to(columns[name], (n_rows,)).tolist()]
-            if name in columns
-            else [UNKNOWN] * n_rows
-            for name in self._group_columns(columns, n_rows)
-        ]
-        matches: dict[Key, tuple[Key | None, str]] = {}
-        rows = list(zip(*given, strict=True))
-        for row in rows:
-            if row not in matches:
-                matches[row] = self._match(row)
-        return [matches[row][0] for row in rows], [matches[row][1] for row in rows]
-
-    def _group_columns(self, columns: Mapping[str, np.ndarray], n_rows: int) -> Sequence[str]:
-        """Grouping columns; of layers, the name or the type tells the group."""
-        if "layer_group" in self.recipe.groups and "layer_group" not in columns:
-            known = {key[self.recipe.groups.index("layer_group")] for key in self.boxes}
-            kinds = _text_column(columns, "layer_type", n_rows)
-            nets = _text_column(columns, "network", n_rows)
-            names = _text_column(columns, "layer", n_rows)
-            found = [
-                next((group for group in (f"{net}/{name}", kind) if group in known), kind)
-                for kind, net, name in zip(kinds, nets, names, strict=True)
-            ]
-            columns["layer_group"] = np.array(found, dtype=object)  # type: ignore[index]
-        return self.recipe.groups
-
-    def _match(self, row: Key) -> tuple[Key | None, str]:
-        left = list(self.estimator.groups_)
-        if row in self.estimator.groups_:
-            return row, ""
-        for position, (name, value) in enumerate(zip(self.recipe.groups, row, strict=True)):
-            if value == UNKNOWN:
-                continue
-            fitting = [key for key in left if key[position] == value]
-            if not fitting:
-                known = sorted({key[position] for key in left})
-                return None, f"{name} {value} was not measured; measured: {', '.join(known)}"
-            left = fitting
-        if len(left) == 1:
-            return left[0], ""
-        for position, name in enumerate(self.recipe.groups):
-            choices = sorted({key[position] for key in left})
-            if row[position] == UNKNOWN and len(choices) > 1:
-                return None, f"say which {name}: {', '.join(choices)}"
-        return None, "no such group was measured"
+    def _answer(
+        self, key: Key, rows: SimpleNamespace, level: float, allow_extrapolation: bool
+    ) -> dict[str, np.ndarray]:
+        """What `predict_columns` returns, for the rows of one group."""
+        box, model = self.boxes[key], self.estimator.groups_[key]
+        distance, farthest = doublings(box, vars(rows))
+        reason = np.full(len(distance), "", dtype=object)
+        for row in np.flatnonzero(distance):
+            reason[row] = distance_text(box, farthest[row], distance[row])
+        lacking = {name: np.isnan(getattr(rows, name)) for name in box}
+        refused = np.logical_or.reduce([np.zeros(len(distance), dtype=bool), *lacking.values()])
+        for row in np.flatnonzero(refused):
+            reason[row] = "give " + ", ".join(name for name in box if lacking[name][row])
+        if not allow_extrapolation:
+            refused |= distance > MAX_DOUBLINGS
+        low, high = model.predict_interval(rows, level)
+        seconds = {"predicted_s": model.predict(rows), "low_s": low, "high_s": high}
+        status = np.where(distance > 0, "extrapolated", "inside")
+        return {
+            **{name: np.where(refused, np.nan, values) for name, values in seconds.items()},
+            "status": np.where(refused, "refused", status),
+            "reason": reason,
+        }
 
     # -- showing and saving ----------------------------------------------------------------
 
@@ -243,7 +187,7 @@ class PerformanceModel:
             for p in shown:
                 interval = f"{_plain(p.ci_low, p.unit)} … {_plain(p.ci_high, p.unit)}"
                 estimate = format_quantity(p.estimate, p.unit)
-                rows.append((_group_text(key), p.term, estimate, interval, str(model.n_obs_)))
+                rows.append((self._group_text(key), p.term, estimate, interval, str(model.n_obs_)))
         terms = {row[1] for row in rows}
         notes = list(self.notes)
         if len(rows) > _SHOWN_PARAMETERS:
@@ -268,6 +212,15 @@ class PerformanceModel:
             ],
             notes,
         )
+
+    def _group_text(self, key: Key) -> str:
+        """What a group is known by; a bare number says what it counts."""
+        parts = [
+            f"{name} {part}" if name.startswith("n_") else part
+            for name, part in zip(self.recipe.groups, key, strict=True)
+            if part != UNKNOWN
+        ]
+        return " · ".join(parts) or UNKNOWN
 
     def to_dict(self) -> dict[str, Any]:
         """The model as plain JSON values."""
@@ -306,10 +259,11 @@ def load_model(path: Path | str) -> PerformanceModel:
         If it is not a model, or one of another version.
     """
     try:
-        state = json.loads(Path(path).read_text(encoding="utf-8"))
+        text = Path(path).read_text(encoding="utf-8")
+        state = json.loads(text, parse_constant=_no_constant)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}", "check the path") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise SchemaError(
             f"{path}: not a fitkit model: no JSON", "fitkit fit writes one with -o MODEL.json"
         ) from error
@@ -320,23 +274,27 @@ def load_model(path: Path | str) -> PerformanceModel:
         )
     try:
         return _from_dict(state)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise SchemaError(
             f"{path}: damaged model: {error!r}", "fit it again with this fitkit"
         ) from error
 
 
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is no JSON")
+
+
 def _from_dict(state: Mapping[str, Any]) -> PerformanceModel:
-    boxes: dict[Key, Box] = {}
-    for box in state["boxes"]:
-        ranges = {
-            str(name): (float(low), float(high)) for name, (low, high) in box["ranges"].items()
-        }
-        boxes[tuple(map(str, box["key"]))] = ranges
-    estimator = GroupedModel.from_dict(state["estimator"])
     recipe = recipe_named(state["recipe"])
+    needed = set(needed_columns(recipe.terms))
+    boxes = {tuple(map(str, box["key"])): _box(box["ranges"], needed) for box in state["boxes"]}
+    estimator = GroupedModel.from_dict(state["estimator"])
     if set(boxes) != set(estimator.groups_) or tuple(estimator.by) != recipe.groups:
         raise ValueError("groups do not match")
+    if any(len(key) != len(recipe.groups) for key in boxes):
+        raise ValueError("a group does not have a value for each column")
+    if any(tuple(m.terms) != recipe.terms for m in estimator.groups_.values()):
+        raise ValueError("terms of another version of the recipe")
     return PerformanceModel(
         recipe=RECIPES[recipe.name],
         target=str(state["target"]),
@@ -348,52 +306,14 @@ def _from_dict(state: Mapping[str, Any]) -> PerformanceModel:
     )
 
 
-def _group_text(key: Key) -> str:
-    return " · ".join(part for part in key if part != UNKNOWN) or UNKNOWN
+def _box(ranges: Mapping[str, Any], needed: Collection[str]) -> Box:
+    box = {str(name): (float(low), float(high)) for name, (low, high) in ranges.items()}
+    for name, bounds in box.items():
+        if name not in needed or not all(map(math.isfinite, bounds)) or bounds[0] > bounds[1]:
+            raise ValueError(f"range of {name}: {bounds}")
+    return box
 
 
 def _plain(value: float, unit: str) -> str:
     """A bound in the prefix of its own, without the unit's denominator."""
     return format_quantity(value, unit.partition("/")[0]) if math.isfinite(value) else "?"
-
-
-def _numeric(frame: pd.DataFrame, names: Sequence[str]) -> dict[str, np.ndarray]:
-    return _numeric_columns({name: frame[name].to_numpy() for name in frame.columns}, names)
-
-
-def _numeric_columns(
-    columns: Mapping[str, np.ndarray], names: Sequence[str]
-) -> dict[str, np.ndarray]:
-    found = {}
-    for name in names:
-        if name in columns:
-            values = np.atleast_1d(columns[name])
-            found[name] = np.array(
-                [np.nan if value is None else value for value in values.tolist()], dtype=float
-            )
-    return found
-
-
-def _text_column(columns: Mapping[str, np.ndarray], name: str, n_rows: int) -> list[str]:
-    if name not in columns:
-        return [UNKNOWN] * n_rows
-    return [key_text(value) for value in np.broadcast_to(columns[name], (n_rows,)).tolist()]
-
-
-def _sized(record: SimpleNamespace, n_rows: int) -> SimpleNamespace:
-    return SimpleNamespace(**{k: np.broadcast_to(v, (n_rows,)) for k, v in vars(record).items()})
-
-
-def _missing(box: Box, part: Any, n_rows: int) -> list[str]:
-    """For each row, the columns that its group was fitted on and the request lacks."""
-    texts = []
-    for row in range(n_rows):
-        lacking = [
-            name for name in box if name not in vars(part) or np.isnan(getattr(part, name)[row])
-        ]
-        texts.append(f"give {', '.join(lacking)}" if lacking else "")
-    return texts
-
-
-def _distance_text(name: str, distance: float) -> str:
-    return f"{name} is {distance:.1f} doublings outside the measured range" if distance else ""

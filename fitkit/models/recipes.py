@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fitkit.models.grouped import GroupedModel, key_text
+from fitkit.models.columns import is_null, key_text
+from fitkit.models.grouped import GroupedModel
 from fitkit.models.linear import LinearModel
 
 if TYPE_CHECKING:
     import pandas as pd
 
 # What must be the same for two measurements to be of one thing.
-_PLACE = ("framework", "device", "system", "instrument")
-_NETWORK = ("framework", "network", "n_params", "device", "system", "instrument")
+_PLACE = ("framework", "device", "system", "instrument", "precision", "n_threads")
+_NETWORK = ("framework", "network", "n_params", *_PLACE[1:])
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ def layer_groups(frame: pd.DataFrame) -> list[str]:
         for name in ("layer_type", "input_bytes", "network", "layer")
     ]
     return [
-        key_text(kind) if size == size and size is not None else f"{key_text(net)}/{key_text(name)}"
+        f"{key_text(net)}/{key_text(name)}" if is_null(size) else key_text(kind)
         for kind, size, net, name in zip(*columns, strict=True)
     ]
 

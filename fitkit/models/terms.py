@@ -1,20 +1,21 @@
 """What a time can depend on. A term is a function; its docstring is what reports print.
 
 A term uses attribute access and numpy operations only, so that a DataFrame serves and so does a
-plain record of arrays. It returns the amount (FLOPs, bytes, samples ...); the parameter that a
-model fits is the time for one unit of it.
+plain record of arrays; it sees null as NaN. It returns the amount (FLOPs, bytes, samples ...);
+the parameter that a model fits is the time for one unit of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-Columns = Any
+from fitkit.models.columns import Columns, MissingColumnError
+
 Resource = Literal["host", "device", "memory", "link_intra", "link_inter", "storage"]
 
 
@@ -32,11 +33,11 @@ class Term:
         """First line of its docstring."""
         return (self.function.__doc__ or "").strip().partition("\n")[0]
 
-    def amount(self, x: Columns, n_rows: int) -> np.ndarray:
+    def amount(self, X: Any, n_rows: int) -> np.ndarray:
         """Amount of each row, shape ``(n_rows,)``; NaN where a column it needs is missing."""
         try:
-            values = self.function(x)
-        except AttributeError:
+            values = self.function(Columns(X))
+        except MissingColumnError:
             return np.full(n_rows, np.nan)
         return np.broadcast_to(np.asarray(values, dtype=float), (n_rows,))
 
@@ -74,7 +75,7 @@ def term(
     return register
 
 
-def terms_named(names: list[str] | tuple[str, ...]) -> list[Term]:
+def terms_named(names: Sequence[str]) -> list[Term]:
     """The terms of those names.
 
     Raises
@@ -86,6 +87,20 @@ def terms_named(names: list[str] | tuple[str, ...]) -> list[Term]:
         if name not in TERMS:
             raise ValueError(f"no term {name!r}; known: {', '.join(TERMS)}")
     return [TERMS[name] for name in names]
+
+
+def needed_columns(names: Sequence[str]) -> list[str]:
+    """Columns that the terms of those names read."""
+    seen: list[str] = []
+
+    class _Recorder(Columns):
+        def __getattr__(self, name: str) -> np.ndarray:
+            seen.append(name)
+            return np.ones(1)
+
+    for term in terms_named(names):
+        term.function(_Recorder(None))
+    return list(dict.fromkeys(seen))
 
 
 @term(unit="s", resource="host")

@@ -9,11 +9,12 @@ import json
 import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, tzinfo
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import Any, Protocol
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
@@ -22,7 +23,8 @@ from fitkit.errors import ParseError
 from fitkit.records import Diagnostic, Record, Run
 
 HEAD_BYTES = 1 << 20
-_BLOCK = 1 << 20
+# Small: what the last read of a cut zstd file would have returned is lost with it.
+_BLOCK = 1 << 16
 _PACKED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 
@@ -47,17 +49,12 @@ class SourceFile:
         """File name without a compression suffix."""
         return re.sub(r"\.(?:gz|zst)$", "", self.path.name)
 
-    def open(self) -> IO[bytes]:
-        """Open for reading; gzip and zstd are told from the content, not from the name."""
+    @property
+    def packing(self) -> str | None:
+        """``gzip``, ``zstd`` or None; told from the content, not from the name."""
         with self.path.open("rb") as raw:
             magic = raw.read(4)
-        packing = next((kind for mark, kind in _PACKED.items() if magic.startswith(mark)), None)
-        if packing == "gzip":
-            return gzip.open(self.path, "rb")  # type: ignore[return-value]
-        if packing == "zstd":
-            stream: IO[bytes] = pa.input_stream(str(self.path), compression="zstd")
-            return stream
-        return self.path.open("rb")
+        return next((kind for mark, kind in _PACKED.items() if magic.startswith(mark)), None)
 
     def blocks(self) -> Iterator[bytes]:
         """Decompressed content in blocks; ends early where a compressed file is cut.
@@ -65,14 +62,18 @@ class SourceFile:
         Raises
         ------
         EOFError
-            After the last whole block of a compressed file that is cut or damaged.
+            After the last readable block of a compressed file that is cut or damaged.
         """
-        with self.open() as stream:
+        packing = self.packing
+        with _open(self.path, packing) as stream:
             while True:
                 try:
-                    block = stream.read(_BLOCK)
+                    # Unlike read(), read1() gives out what precedes the damage.
+                    block = stream.read1(_BLOCK)
                 except (EOFError, OSError, zlib.error) as error:
-                    raise EOFError("compressed file ends early or is damaged") from error
+                    if packing is None:
+                        raise
+                    raise EOFError(f"the {packing} file ends early or is damaged") from error
                 if not block:
                     return
                 yield block
@@ -80,27 +81,47 @@ class SourceFile:
     def head(self) -> bytes:
         """The first MiB, decompressed; what can be read of it if the file is damaged."""
         parts = bytearray()
-        try:
-            with self.open() as stream:
-                while len(parts) < HEAD_BYTES and (part := stream.read(1 << 16)):
-                    parts += part
-        except (EOFError, OSError, zlib.error):
-            pass  # a damaged tail must not hide what the file is
+        with suppress(EOFError):  # a damaged tail must not hide what the file is
+            for block in self.blocks():
+                parts += block
+                if len(parts) >= HEAD_BYTES:
+                    break
         return bytes(parts[:HEAD_BYTES])
 
     def digest(self, n_bytes: int | None = None) -> tuple[str, int]:
         """SHA-256 and length of the content, or of its first ``n_bytes``."""
         sha, total = hashlib.sha256(), 0
-        try:
+        with suppress(EOFError):  # the readable part identifies the file; parsing reports the rest
             for block in self.blocks():
                 part = block if n_bytes is None else block[: n_bytes - total]
                 sha.update(part)
                 total += len(part)
                 if n_bytes is not None and total >= n_bytes:
                     break
-        except EOFError:
-            pass  # the readable part identifies the file; parsing reports the damage
         return sha.hexdigest(), total
+
+
+def _open(path: Path, packing: str | None) -> Any:
+    if packing == "gzip":
+        return gzip.open(path, "rb")
+    if packing == "zstd":
+        return pa.input_stream(str(path), compression="zstd")
+    return path.open("rb")
+
+
+def _ended_lines(parts: list[bytes], block: bytes) -> list[bytes]:
+    """Lines that end in this block; ``parts`` keeps the pieces of the one that does not."""
+    if parts and parts[-1] == b"\r":  # held back below: the block decides what it ends
+        block = parts.pop() + block
+    held = [b"\r"] if block.endswith(b"\r") else []
+    first, *others = _LINE_END.split(block[: len(block) - len(held)])
+    parts.append(first)
+    lines = []
+    if others:
+        lines = [b"".join(parts), *others[:-1]]
+        parts[:] = others[-1:]
+    parts += held
+    return lines
 
 
 class ProblemLog:
@@ -123,6 +144,10 @@ class ProblemLog:
         label = file if isinstance(file, str) else file.label
         self.notes.append((label, line, code, text[:500]))
 
+    def may_be_cut(self, file: SourceFile, line: int) -> bool:
+        """Whether the line is the last of a file that does not end in a line end."""
+        return self.unfinished == (file.label, line)
+
     def bad_line(self, file: SourceFile, line: int, text: str) -> None:
         """Report a line that looks like ours but cannot be read.
 
@@ -134,7 +159,7 @@ class ProblemLog:
         ParseError
             Unless bad lines are to be skipped.
         """
-        if self.unfinished == (file.label, line):
+        if self.may_be_cut(file, line):
             self.note(file, line, "truncated", f"the log ends inside this line: {text.strip()}")
             return
         if not self.skip_bad_lines:
@@ -193,7 +218,13 @@ class Source:
         return ZoneInfo(name) if name else None
 
     def utc(self, local: datetime | None) -> datetime | None:
-        """A local time stamp of the log in UTC; None when nobody said which zone it is."""
+        """A local time stamp of the log in UTC; None when nobody said which zone it is.
+
+        Raises
+        ------
+        OverflowError
+            On the first and the last day that there is.
+        """
         if local is None or self.tz is None:
             return None
         return local.replace(tzinfo=self.tz).astimezone(UTC)
@@ -204,19 +235,16 @@ class Source:
         Bytes that are not UTF-8 become the replacement character. A compressed file that is cut
         yields what is there and leaves a diagnostic ``truncated``.
         """
-        number, rest = 0, b""
+        number = 0
+        parts: list[bytes] = []
         try:
             for block in file.blocks():
-                text = rest + block
-                # A block may end inside "\r\n": hold a final "\r" back until the next block.
-                held = b"\r" if text.endswith(b"\r") else b""
-                *whole, rest = _LINE_END.split(text[: len(text) - len(held)])
-                rest += held
-                for line in whole:
+                for line in _ended_lines(parts, block):
                     number += 1
                     yield number, line.decode("utf-8", "replace")
         except EOFError as error:
             self.problems.note(file, number + 1, "truncated", str(error))
+        rest = b"".join(parts)
         if rest.endswith(b"\r"):
             yield number + 1, rest[:-1].decode("utf-8", "replace")
         elif rest:

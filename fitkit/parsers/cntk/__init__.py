@@ -19,18 +19,18 @@ from fitkit.parsers.cntk.profiler import (
     read_summary,
     read_trace,
 )
-from fitkit.parsers.cntk.progress import RankProgress, RunText, TextReader
+from fitkit.parsers.cntk.progress import RankProgress, RunText, TextReader, Window
 from fitkit.parsers.source import Source, SourceFile, group_by_folder
 from fitkit.parsers.statistics import call_statistics
 from fitkit.records import Edge, Layer, Phase, Record, Run, Step
 
+_BEGIN = rb"(?<![^\r\n])"  # of a line
 _SIGNS = re.compile(
-    rb"CNTKCommandTrain|^ ?Minibatch\[ *\d+- *\d+\]: |^Finished Epoch ?\[\d+|"
-    rb"CNTK Performance Profiler Summary|\"cat\":\"PERF\"|Validating --> |"
-    rb"\[MPIWrapper|\[mpihelper\]: \d+ nodes|^Redirecting log to file |"
-    rb"^Training \d+ parameters in \d+ (?:out of \d+ )?parameter tensors",
-    re.MULTILINE,
-)
+    rb"CNTKCommandTrain(?:Info|Begin|End): |CNTK Performance Profiler Summary|\"cat\":\"PERF\"|"
+    rb"Validating --> \S+ = \w+ ?\(|\[MPIWrapper\w*\]: using \d+|\[mpihelper\]: \d+ nodes|"
+    + _BEGIN + rb"(?: ?Minibatch\[ *\d+- *\d+\]: |Finished Epoch ?\[ *\d+|"
+    rb"Redirecting log to file |Training \d+ parameters in \d+ (?:out of \d+ )?parameter tensors)"
+)  # fmt: skip
 _ELEMENT_BYTES = {"float16": 2, "float32": 4, "float64": 8}
 
 
@@ -97,7 +97,7 @@ def _read(source: Source) -> _Files:
                     "put the files of each run into a folder of its own",
                 )  # fmt: skip
         if kind == "summary":
-            found.summaries[rank], _ = read_summary(source, file)
+            found.summaries[rank] = read_summary(source, file)
         elif kind == "trace":
             found.profiles[rank] = read_trace(source, file)
         else:
@@ -115,7 +115,7 @@ def _kind(file: SourceFile) -> tuple[str, int]:
         kind = "trace" if b'"cat":"PERF"' in head[:4096] else "text"
     else:
         kind = "text"
-    named = re.search(r"rank(\d+)$" if kind == "text" else r"_(\d+)\.\w+$", file.name)
+    named = re.search(r"rank(\d{1,9})$" if kind == "text" else r"_(\d{1,9})\.\w+$", file.name)
     return kind, int(named[1]) if named else -1 if kind == "text" else 0
 
 
@@ -124,13 +124,7 @@ def _run(source: Source, found: _Files) -> Run:
     n_workers: int | None = source.metadata.get("n_workers") or facts.n_workers
     if n_workers is None and len(found.ranks) > 1:
         n_workers = len(found.ranks)
-    starved = [r for r, rows in found.summaries.items() if "Forward + Backward" not in rows]
-    effective = n_workers - len(starved) if n_workers else None
-    if starved:
-        source.problems.note(
-            source.label, None, "starved_worker",
-            f"ranks without a minibatch of their own: {', '.join(map(str, starved))}",
-        )  # fmt: skip
+    effective = max(n_workers - _n_starved(source, found), 0) if n_workers else None
     batch = next((r.batch for r in text.ranks.values() if r.batch), None)
     if text.counts_are_local and batch and effective:
         batch *= effective
@@ -159,6 +153,21 @@ def _run(source: Source, found: _Files) -> Run:
     return source.complete(run)
 
 
+def _n_starved(source: Source, found: _Files) -> int:
+    """Ranks that aggregate and never compute: there are fewer chunks of data than ranks."""
+    starved = [
+        rank
+        for rank, rows in found.summaries.items()
+        if "Gradient Aggregation" in rows and "Forward + Backward" not in rows
+    ]
+    if starved:
+        source.problems.note(
+            source.label, None, "starved_worker",
+            f"ranks without a minibatch of their own: {', '.join(map(str, starved))}",
+        )  # fmt: skip
+    return len(starved)
+
+
 def _where_it_stops(text: RunText) -> str:
     epochs = [epoch.epoch for rank in text.ranks.values() for epoch in rank.epochs]
     return f"no end line; {max(epochs, default=0)} epochs finished"
@@ -175,6 +184,7 @@ def _sync_method(n_workers: int | None, found: _Files) -> str | None:
 
 
 def _epochs(run: Run, found: _Files) -> Iterator[Record]:
+    share = (run.n_effective_workers or 1) if found.text.counts_are_local else 1
     for rank, progress in sorted(found.text.ranks.items()):
         first = 0
         for epoch in progress.epochs:
@@ -184,40 +194,37 @@ def _epochs(run: Run, found: _Files) -> Iterator[Record]:
                 )
             if rank not in found.profiles:
                 yield Step(
-                    run.run_id,
-                    rank,
-                    epoch.n_steps,
-                    epoch.seconds,
-                    epoch.epoch,
-                    first,
-                    epoch.samples,
-                )
+                    run.run_id, rank, epoch.n_steps, epoch.seconds, epoch.epoch, first,
+                    epoch.samples * share,
+                )  # fmt: skip
             first += epoch.n_steps
-        yield from _unfinished(run, rank, progress, first, rank in found.profiles)
+        if rank not in found.profiles:
+            yield from _unfinished(run, rank, progress.windows, first, share)
     for rank, phase, seconds in found.text.spans:
         yield Phase(run.run_id, phase, seconds, rank)
 
 
 def _unfinished(
-    run: Run, rank: int, progress: RankProgress, first: int, profiled: bool
-) -> Iterator[Step]:
+    run: Run, rank: int, windows: Sequence[Window], first: int, share: int
+) -> Iterator[Step]:  # fmt: skip
     """Minibatches after the last finished epoch: their number is known, their time is not."""
-    for window in () if profiled else progress.windows:
+    for window in windows:
         count = window.last - window.first + 1
-        yield Step(
-            run.run_id, rank, count, None, window.epoch, first + window.first - 1, window.samples
-        )
+        samples = None if window.samples is None else window.samples * share
+        yield Step(run.run_id, rank, count, None, window.epoch, first + window.first - 1, samples)
 
 
 def _transfer_times(source: Source, found: _Files) -> list[float] | None:
     """Transfer time of each step: the shortest aggregation over the ranks; the rest is waiting."""
     steps = [profile.steps for profile in found.profiles.values()]
-    if not any("comm" in step.phases for rank in steps for step in rank):
+    if not any("Gradient Aggregation" in rows for rows in found.summaries.values()) and not any(
+        "comm" in step.phases for rank in steps for step in rank
+    ):
         return None
     if len(found.profiles) < len(found.ranks) or len({len(rank) for rank in steps}) > 1:
         source.problems.note(
             source.label, None, "wait_unknown",
-            "the ranks' traces do not match step by step: comm includes waiting for the slowest",
+            "no traces of all ranks that match step by step: comm includes waiting for the slowest",
         )  # fmt: skip
         return None
     return [min(s.phases.get("comm", 0.0) for s in same) for same in zip(*steps, strict=True)]
@@ -256,8 +263,9 @@ def _profiled(
 def _epoch_of_steps(progress: RankProgress | None, n_steps: int) -> list[int] | None:
     """Epoch of each profiled step, if the profiler saw every step of every epoch."""
     epochs = progress.epochs if progress else []
-    labels = [epoch.epoch for epoch in epochs for _ in range(epoch.n_steps)]
-    return labels if len(labels) == n_steps else None
+    if sum(epoch.n_steps for epoch in epochs) != n_steps:
+        return None
+    return [epoch.epoch for epoch in epochs for _ in range(epoch.n_steps)]
 
 
 def _summarised(run: Run, rank: int, rows: dict[str, SummaryRow]) -> Iterator[Phase]:

@@ -13,6 +13,8 @@ _NODE = re.compile(
     r"Validating --> (?P<name>\S+) = (?P<op>\w+) ?\((?P<inputs>[^()]*)\) : "
     r"(?:\[[^\]]*\](?:, )?)* ?-> \[(?P<shape>[^\]]*)\]"
 )
+_SIZE = re.compile(r"[0-9]{1,12}")
+_LARGEST = 1 << 53  # elements; a larger node is a damaged line
 _NOT_A_LAYER = {"LearnableParameter", "InputValue", "SparseInputValue", "DynamicAxis"}
 _PRODUCTS = {"Times", "Convolution"}
 
@@ -29,7 +31,7 @@ class Node:
     @cached_property
     def dimensions(self) -> tuple[int, ...]:
         """Static dimensions of the output; the batch axis is not among them."""
-        return tuple(int(text) for text in self.shape.split(" x ") if text.isdigit())
+        return tuple(int(text) for text in self.shape.split(" x ") if _SIZE.fullmatch(text))
 
     @property
     def size(self) -> int:
@@ -39,7 +41,7 @@ class Node:
     @property
     def is_batched(self) -> bool:
         """Whether the output has one entry for each sample."""
-        return any(not text.isdigit() for text in self.shape.split(" x ") if text)
+        return any(not _SIZE.fullmatch(text) for text in self.shape.split(" x ") if text)
 
     @property
     def is_trained(self) -> bool:
@@ -57,7 +59,9 @@ class Network:
         """Take in the nodes of a line; two can share one, and the last prototype counts."""
         for match in _NODE.finditer(line):
             inputs = tuple(text.strip() for text in match["inputs"].split(",") if text.strip())
-            self.nodes[match["name"]] = Node(match["name"], match["op"], inputs, match["shape"])
+            node = Node(match["name"], match["op"], inputs, match["shape"])
+            if node.size <= _LARGEST:
+                self.nodes[node.name] = node
 
     def layers(self) -> Iterator[Node]:
         """Nodes that compute something."""
@@ -79,9 +83,20 @@ class Network:
         """The first trained parameter that the node consumes."""
         return next((known for known in self._known(node.inputs) if known.is_trained), None)
 
+    @cached_property
+    def owners(self) -> dict[str, str]:
+        """Owner of each trained parameter: the first layer that consumes it."""
+        found: dict[str, str] = {}
+        for node in self.layers():
+            for known in self._known(node.inputs):
+                if known.is_trained:
+                    found.setdefault(known.name, node.name)
+        return found
+
     def n_params(self, node: Node) -> int:
-        """Trained parameters that the node owns: those that it consumes."""
-        return sum(known.size for known in self._known(node.inputs) if known.is_trained)
+        """Trained parameters that the node owns; one that several layers share counts once."""
+        names = {name for name in node.inputs if self.owners.get(name) == node.name}
+        return sum(known.size for known in self._known(names))
 
     def activations(self, node: Node) -> list[Node]:
         """Inputs of the node that are data, not parameters or constants."""

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any
+from operator import attrgetter
+from typing import NamedTuple
 
 from fitkit.errors import ParseError
 from fitkit.parsers.source import Source, SourceFile
 
-_TIME = r"(?:[\d.]+ ms|\d+:\d\d:\d\d\.\d{3})"
+_TIME = r"(?:\d{1,12}(?:\.\d{1,9})? ms|\d{1,9}:\d\d:\d\d\.\d{3})"
 _ROW = re.compile(
-    rf"^_{{0,2}}(?P<name>[A-Z][\w +]*?) *: +{_TIME} +{_TIME} +(?P<min>{_TIME}) +(?P<max>{_TIME})"
-    rf" +(?P<n>\d+) +(?P<total>{_TIME})$"
+    rf"^_{{0,2}}(?P<name>[A-Z][\w +]*): +{_TIME} +{_TIME} +(?P<min>{_TIME}) +(?P<max>{_TIME})"
+    rf" +(?P<n>\d{{1,12}}) +(?P<total>{_TIME})$"
 )
-_STAMP = re.compile(r"^Time Stamp: (\d{4}/\d\d/\d\d \d\d:\d\d:\d\d)$")
-_NODE_EVENT = re.compile(r"^(?P<node>.*\d)(?P<pass>Forward|Backward)$")
+_LIKE_A_ROW = re.compile(r"^_{0,2}[A-Z][\w +]*: +[\d.].*ms")
+_NODE_EVENT = re.compile(r"^(?P<node>\S+)(?P<pass>Forward|Backward)$")
 # Reading, computing and so on by CNTK's names, and the phase that each is.
 PHASE_OF = {
     "Get Minibatch": "io",
@@ -26,6 +27,8 @@ PHASE_OF = {
     "Gradient Aggregation": "comm",
     "Weight Update": "optimizer",
 }
+_ITERATION, _POST = "Minibatch Iteration", "Post Processing"
+_PHASE_EVENTS = {*PHASE_OF, _ITERATION, _POST}
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,9 @@ class Span:
     def holds(self, other: Span) -> bool:
         """Whether the other interval lies inside this one."""
         return self.start <= other.start and other.end <= self.end
+
+
+_start, _end = attrgetter("start"), attrgetter("end")
 
 
 @dataclass(frozen=True)
@@ -78,23 +84,20 @@ class Profile:
     teardown_s: float = 0.0
 
 
-def read_summary(source: Source, file: SourceFile) -> tuple[dict[str, SummaryRow], datetime | None]:
-    """Rows of a summary by name, and its local time stamp.
+def read_summary(source: Source, file: SourceFile) -> dict[str, SummaryRow]:
+    """Rows of a summary by name.
 
     Rows with no occurrence are left out by CNTK: a rank that never computes has no
     "Forward + Backward", a run on one rank no "Gradient Aggregation".
     """
     rows: dict[str, SummaryRow] = {}
-    stamp = None
     for number, line in source.lines(file):
         if found := _ROW.match(line.rstrip()):
             values = (_seconds(found[key]) for key in ("total", "min", "max"))
-            rows[found["name"]] = SummaryRow(int(found["n"]), *values)
-        elif dated := _STAMP.match(line.rstrip()):
-            stamp = datetime.strptime(dated[1], "%Y/%m/%d %H:%M:%S")
-        elif re.match(r"^_{0,2}[A-Z][\w +]* *: +[\d.]", line) and "ms" in line:
+            rows[found["name"].rstrip()] = SummaryRow(int(found["n"]), *values)
+        elif _LIKE_A_ROW.match(line):
             source.problems.bad_line(file, number, line)
-    return rows, stamp
+    return rows
 
 
 def _seconds(text: str) -> float:
@@ -116,14 +119,13 @@ def read_trace(source: Source, file: SourceFile) -> Profile:
         If the file is not a list of paired begin and end events.
     """
     spans = _spans(source, file)
-    post = spans.get("Post Processing", [])
-    reads = [
-        span for span in spans.get("Get Minibatch", []) if not any(p.holds(span) for p in post)
-    ]
-    iterations = spans.get("Minibatch Iteration", [])
+    post = spans.get(_POST, [])
+    reads = [read for read in spans.get("Get Minibatch", []) if not _is_inside(read, post)]
+    reads.sort(key=_end)
     profile = Profile([])
-    for iteration in iterations:
-        read = next((r for r in reversed(reads) if r.end <= iteration.start), None)
+    for iteration in spans.get(_ITERATION, []):
+        index = bisect_right(reads, iteration.start, key=_end) - 1
+        read = reads[index] if index >= 0 else None
         if read is None or (profile.steps and read.start <= profile.steps[-1].start):
             profile.teardown_s += iteration.seconds  # no minibatch of its own
             continue
@@ -139,15 +141,27 @@ def _step(
 ) -> ProfiledStep:
     step = ProfiledStep(read.start, iteration.end, {"io": read.seconds})
     for name, phase in PHASE_OF.items():
-        inside = [span.seconds for span in spans.get(name, []) if iteration.holds(span)]
+        inside = _parts(iteration, spans.get(name, []))
         if phase != "io" and inside:
-            step.phases[phase] = sum(inside)
-    after = next((span for span in post if span.start >= iteration.end), None)
-    reads = spans.get("Get Minibatch", [])
-    if after is not None and any(after.holds(span) for span in reads):
-        step.phases["eval"] = after.seconds
-        step.end = after.end
+            step.phases[phase] = sum(span.seconds for span in inside)
+    index = bisect_left(post, iteration.end, key=_start)
+    if index < len(post) and _parts(post[index], spans.get("Get Minibatch", [])):
+        step.phases["eval"] = post[index].seconds
+        step.end = post[index].end
     return step
+
+
+def _parts(whole: Span, spans: Sequence[Span]) -> Sequence[Span]:
+    """Those of the spans, in the order of their starts, that lie inside another."""
+    first = bisect_left(spans, whole.start, key=_start)
+    last = bisect_right(spans, whole.end, key=_start)
+    return [span for span in spans[first:last] if span.end <= whole.end]
+
+
+def _is_inside(span: Span, holders: Sequence[Span]) -> bool:
+    """Whether one of the holders, which do not overlap, holds the span."""
+    index = bisect_right(holders, span.start, key=_start) - 1
+    return index >= 0 and holders[index].holds(span)
 
 
 def _add_nodes(steps: Sequence[ProfiledStep], spans: dict[str, list[Span]]) -> None:
@@ -185,35 +199,57 @@ def _inside(
             yield event, owners[index][1]
 
 
+class _Event(NamedTuple):
+    """Begin ("B") or end ("E") of a span on one thread."""
+
+    thread: int | str
+    name: str
+    kind: str
+    stamp: int
+
+
 def _spans(source: Source, file: SourceFile) -> dict[str, list[Span]]:
     events = source.read_json(file)
     if not isinstance(events, list):
         raise ParseError(file.label, 0, "not a list of profiler events")
-    open_events: dict[tuple[Any, str], int] = {}
+    begun: dict[tuple[int | str, str], int] = {}
     spans: dict[str, list[Span]] = defaultdict(list)
     unpaired = 0
-    for position, event in enumerate(events):
-        try:
-            name, kind, stamp = event["name"].lstrip("_"), event["ph"], _signed(event["ts"])
-            key = (event["tid"], name)
-        except (TypeError, KeyError, AttributeError, ValueError) as error:
-            raise ParseError(file.label, 0, f"event {position} is not a profiler event") from error
-        if kind == "B":
-            unpaired += key in open_events
-            open_events[key] = stamp
-        elif kind == "E" and key in open_events:
-            spans[name].append(Span(open_events.pop(key), stamp))
+    for position, raw in enumerate(events):
+        if (event := _event(raw)) is None:
+            raise ParseError(file.label, 0, f"event {position} is not a profiler event")
+        key = event.thread, event.name
+        if event.kind == "B":
+            unpaired += key in begun
+            begun[key] = event.stamp
+        elif event.kind == "E" and begun.get(key, event.stamp + 1) <= event.stamp:
+            spans[event.name].append(Span(begun.pop(key), event.stamp))
         else:
             unpaired += 1
-    unpaired += len(open_events)
+    unpaired += len(begun)
     if unpaired:
         source.problems.note(file, None, "unpaired_events", f"{unpaired} events have no partner")
     for found in spans.values():
-        found.sort(key=lambda span: span.start)
+        found.sort(key=_start)
     return spans
 
 
-def _signed(stamp: object) -> int:
-    """Stamps are unsigned 64-bit and wrap: real traces begin at 2**64 - 2910566 (below zero)."""
-    value = int(stamp)  # type: ignore[call-overload]
-    return value - (1 << 64) if value >= 1 << 63 else int(value)
+def _event(raw: object) -> _Event | None:
+    """What an entry of the trace says; None if it is no profiler event.
+
+    Stamps are unsigned 64-bit and wrap: real traces begin at 2**64 - 2910566, below zero.
+    """
+    if not isinstance(raw, dict):
+        return None
+    thread, name, kind, stamp = (raw.get(key) for key in ("tid", "name", "ph", "ts"))
+    if not (isinstance(thread, int | str) and isinstance(name, str) and isinstance(kind, str)):
+        return None
+    if type(stamp) is not int or not -(1 << 63) <= stamp < 1 << 64:
+        return None
+    phase = name.lstrip("_")  # depth below the main thread; a node may begin with one, too
+    return _Event(
+        thread,
+        phase if phase in _PHASE_EVENTS else name,
+        kind,
+        stamp - (1 << 64) if stamp >= 1 << 63 else stamp,
+    )

@@ -10,28 +10,44 @@ from fitkit.errors import ParseError
 from fitkit.parsers.cntk.network import Network
 from fitkit.parsers.source import Source, SourceFile
 
-_NUMBER = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf|-?1\.#(?:IND|QNAN|INF)0*)"
-_CRITERION = rf"{_NUMBER}%? \* \d+"
+# Bounded, so that no damaged line holds a number that a table cannot.
+_COUNT = r"\d{1,12}"
+_RANK = r"\d{1,6}"
+_SECONDS = r"\d{1,12}(?:\.\d{0,12})?(?:[eE][-+]?0?\d\d?)?"
+# Any number that C's printf writes, on Windows with three digits of exponent or as 1.#QNAN.
+_NUMBER = (
+    r"[-+]?(?:\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|nan(?:\(\w+\))?|inf|1\.#(?:IND|QNAN|SNAN|INF)\d*)"
+)
+_CRITERION = rf"{_NUMBER}%? \* {_COUNT}"
 
 _MPIRUN = re.compile(
-    r"^(?:\w{3} \w{3} +\d+ \d\d:\d\d:\d\d \d{4})?\[\d+,(?P<rank>\d+)\]<std(?:out|err)>: ?"
+    rf"^(?:\w{{3}} \w{{3}} +\d+ \d\d:\d\d:\d\d \d{{4}})?"
+    rf"\[\d+,(?P<rank>{_RANK})\]<std(?:out|err)>: ?"
 )
+_RANK_OF_FILE = re.compile(rf"rank({_RANK})$")
 _WINDOW = re.compile(
-    rf"^ ?Minibatch\[ *(?P<first>\d+)- *(?P<last>\d+)\]: (?:loss = (?P<loss>{_NUMBER}) \* "
-    rf"(?P<samples>\d+))?(?:, )?(?:metric = {_CRITERION})?;?$"
+    rf"^ *Minibatch\[ *(?P<first>{_COUNT})- *(?P<last>{_COUNT})\]: (?:loss = (?P<loss>{_NUMBER}) "
+    rf"\* (?P<samples>{_COUNT}))?(?:, )?(?:metric = {_CRITERION})?;?$"
 )
 _EPOCH = re.compile(
-    rf"^Finished Epoch ?\[(?P<epoch>\d+)(?: of \d+)?\]: (?:\[[^\]]*\] )?loss = (?P<loss>{_NUMBER}) "
-    rf"\* (?P<samples>\d+)(?:, metric = {_CRITERION})?"
-    rf"(?: (?P<seconds>{_NUMBER})s \( *{_NUMBER} samples(?:/s| per second)\))?;?$"
+    rf"^ *Finished Epoch ?\[(?P<epoch>{_RANK})(?: of \d+)?\]: (?:\[[^\]]*\] )?"
+    rf"loss = (?P<loss>{_NUMBER}) \* (?P<samples>{_COUNT})(?:, metric = {_CRITERION})?"
+    rf"(?: (?P<seconds>{_SECONDS})s \( *{_NUMBER} samples(?:/s| per second)\))?;?$"
 )
-_SYNC = re.compile(r"^Distributed training: #Syncs elapsed = \d+, #Samples elapsed = (\d+)$")
-_PARAMS = re.compile(r"^Training (\d+) parameters in \d+ (?:out of \d+ )?parameter tensors")
-_MPI = re.compile(r"using (\d+) out of \d+ MPI nodes( on a single host)?")
+_NOT_A_NUMBER = re.compile(r"nan|IND|NAN")
+_SYNC = re.compile(
+    rf"^Distributed training: #Syncs elapsed = ({_COUNT}), #Samples elapsed = ({_COUNT})$"
+)
+_PARAMS = re.compile(rf"^Training ({_COUNT}) parameters in \d+ (?:out of \d+ )?parameter tensors")
+_MPI = re.compile(rf"using ({_RANK}) out of \d+ MPI nodes( on a single host)?")
 _SHA = re.compile(r"^\s*Build SHA1: (\w{7,40})")
-_MODEL = re.compile(r"^model (\S+): \d+ parameters; workers (\d+); rank \d+; .*precision (\w+)$")
-_WALL = re.compile(r"^wall: import\+build ([\d.]+)s, train ([\d.]+)s \(rank (\d+)\)$")
-_BRAINSCRIPT = re.compile(r"Epoch\[ *\d+ of \d+\]-Minibatch\[")
+_MODEL = re.compile(
+    rf"^model (\S+): \d+ parameters; workers ({_RANK}); rank \d+; .*precision (\w+)$"
+)
+_WALL = re.compile(rf"^wall: import\+build ({_SECONDS})s, train ({_SECONDS})s \(rank ({_RANK})\)$")
+_BRAINSCRIPT = re.compile(
+    r"Epoch\[ *\d+ of \d+\]-Minibatch\[|[eE]pochTime ?=|Starting minibatch loop"
+)
 
 
 @dataclass(frozen=True)
@@ -62,8 +78,19 @@ class RankProgress:
     windows: list[Window] = field(default_factory=list)  # since the last finished epoch
     batch: float | None = None  # samples a minibatch, as this rank counts them
     window_samples: int = 0
+    window_steps: int = 0
     synced_samples: int = 0
+    syncs: int = 0
     ended: bool = False
+
+    @property
+    def counts_are_local(self) -> bool:
+        """Whether a synchronisation covers more samples than the minibatches that are counted.
+
+        Block momentum synchronises all workers after several minibatches, each worker's own;
+        data-parallel training after each minibatch, which all workers share.
+        """
+        return self.synced_samples * self.window_steps > 1.5 * self.window_samples * self.syncs > 0
 
 
 @dataclass
@@ -91,7 +118,7 @@ class RunText:
     @property
     def counts_are_local(self) -> bool:
         """Whether sample counts are those of one worker, as block momentum prints them."""
-        return any(0 < rank.window_samples < rank.synced_samples for rank in self.ranks.values())
+        return any(rank.counts_are_local for rank in self.ranks.values())
 
 
 class TextReader:
@@ -107,6 +134,7 @@ class TextReader:
         self.source = source
         self.text = RunText()
         self.unlabelled = False
+        self._files: dict[int, SourceFile] = {}  # that report the progress of a rank
         self._readers: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], int], None]], ...] = (
             (_MPI, self._mpi),
             (_PARAMS, self._params),
@@ -122,9 +150,10 @@ class TextReader:
         Raises
         ------
         ParseError
-            At a progress line that cannot be read, or a BrainScript log.
+            At a progress line that cannot be read, a BrainScript log, or the progress of a rank
+            that another file reports.
         """
-        named = re.search(r"rank(\d+)$", file.name)
+        named = _RANK_OF_FILE.search(file.name)
         for number, line in self.source.lines(file):
             prefix = _MPIRUN.match(line)
             rank = int(prefix["rank"]) if prefix else int(named[1]) if named else None
@@ -134,15 +163,15 @@ class TextReader:
     def _line(self, file: SourceFile, number: int, text: str, rank: int | None) -> None:
         if "Validating --> " in text:
             self.text.network.read(text)
-        elif text.lstrip().startswith(("Minibatch[", "Finished Epoch")):
-            self._progress(file, number, text, rank)
-        elif text.startswith("CNTKCommandTrainEnd"):
-            self._end(rank)
         elif _BRAINSCRIPT.search(text):
             raise ParseError(
                 file.label, number, "a BrainScript progress line",
                 "this version reads the logs of CNTK's Python front end",
             )  # fmt: skip
+        elif text.lstrip().startswith(("Minibatch[", "Finished Epoch")):
+            self._progress(file, number, text, rank)
+        elif text.startswith("CNTKCommandTrainEnd"):
+            self._end(rank)
         else:
             for pattern, take in self._readers:
                 if match := pattern.search(text):
@@ -153,17 +182,25 @@ class TextReader:
         return self.text.ranks.setdefault(rank, RankProgress())
 
     def _progress(self, file: SourceFile, number: int, text: str, rank: int | None) -> None:
-        if epoch := _EPOCH.match(text):
+        other = self._files.setdefault(rank or 0, file)
+        if other is not file:
+            raise ParseError(
+                file.label, number, f"progress of rank {rank or 0}, as in {other.label}",
+                "put the files of each run into a folder of its own",
+            )  # fmt: skip
+        if self.source.problems.may_be_cut(file, number) and not text.endswith(";"):
+            self.source.problems.bad_line(file, number, text)  # half a number looks like a number
+        elif epoch := _EPOCH.match(text):
             self._note_nan(file, number, epoch["loss"])
             self._epoch(epoch, rank)
-        elif window := _WINDOW.match(text):
+        elif (window := _WINDOW.match(text)) and 1 <= int(window["first"]) <= int(window["last"]):
             self._note_nan(file, number, window["loss"])
             self._window(window, rank)
         else:
             self.source.problems.bad_line(file, number, text)
 
     def _note_nan(self, file: SourceFile, number: int, loss: str | None) -> None:
-        if loss is not None and ("nan" in loss or "#" in loss) and not self.text.has_nan:
+        if loss is not None and _NOT_A_NUMBER.search(loss) and not self.text.has_nan:
             self.text.has_nan = True
             self.source.problems.note(file, number, "nan_loss", "the loss is not a number")
 
@@ -173,9 +210,12 @@ class TextReader:
         epoch = progress.epochs[-1].epoch + 1 if progress.epochs else 1
         window = Window(epoch, int(found["first"]), int(found["last"]), samples)
         progress.windows.append(window)
-        if samples:
+        if samples is not None:
+            count = window.last - window.first + 1
             progress.window_samples += samples
-            progress.batch = progress.batch or samples / (window.last - window.first + 1)
+            progress.window_steps += count
+            # Fewer samples than minibatches are the end of the data, not the size of a minibatch.
+            progress.batch = progress.batch or (samples / count if samples >= count else None)
 
     def _epoch(self, found: re.Match[str], rank: int | None) -> None:
         number, samples = int(found["epoch"]), int(found["samples"])
@@ -214,11 +254,14 @@ class TextReader:
         return self.text
 
     def _sync(self, found: re.Match[str], rank: int) -> None:
-        self._rank(rank).synced_samples += int(found[1])
+        progress = self._rank(rank)
+        progress.syncs += int(found[1])
+        progress.synced_samples += int(found[2])
 
     def _mpi(self, found: re.Match[str], _rank: int) -> None:
         self.text.facts.n_workers = int(found[1])
-        self.text.facts.n_nodes = 1 if found[2] else None
+        if found[2]:  # ranks say so one after the other, and once before they know
+            self.text.facts.n_nodes = 1
 
     def _params(self, found: re.Match[str], _rank: int) -> None:
         self.text.facts.n_params = int(found[1])

@@ -11,7 +11,9 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from fitkit.errors import ParseError
@@ -29,8 +31,9 @@ from fitkit.records import Comm, Layer, Phase, Record, Run, Step
 
 _META = re.compile(rb'^\s*\{"kind": ?"meta", ?"clock"')
 _LINE = re.compile(
-    rb"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} \[rank\d+\] [A-Z]+ ", re.MULTILINE
+    rb"(?<![^\r\n])\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} \[rank\d+\] [A-Z]+ "
 )  # fmt: skip
+_MANY = 1 << 53  # samples a step: nonsense
 # What measures in the windows of the scripts that write recorder logs of version 0.
 _INSTRUMENTS = {"plain": "none", "hooks": "recorder", "profile": "profiler"}
 
@@ -84,13 +87,12 @@ def _read(source: Source) -> dict[str, _Window]:
     for file in source.files:
         if _META.match(file.head()):
             log = read_recorder_log(source, file)
-            rank = int(log.meta.get("rank", 0))
-            if rank in recorded:
+            if log.rank in recorded:
                 raise ParseError(
-                    file.label, 0, f"a second recorder log of rank {rank}",
+                    file.label, 0, f"a second recorder log of rank {log.rank}",
                     "put the files of each run into a folder of its own",
                 )  # fmt: skip
-            recorded[rank] = log
+            recorded[log.rank] = log
         else:
             stem = re.sub(r"_?rank\d+$", "", file.name.rpartition(".")[0] or file.name)
             read_text_log(source, file, windows[stem.removeprefix("train_")].text)
@@ -106,9 +108,7 @@ def _facts(windows: dict[str, _Window]) -> dict[str, Any]:
     for window in windows.values():
         facts.update(window.text.facts)
         for log in window.recorded.values():
-            facts.update({k: log.meta[k] for k in ("torch", "threads", "params") if k in log.meta})
-            names = {"model": "model", "batch_per_rank": "batch", "world_size": "world_size"}
-            facts.update({ours: log.meta[key] for key, ours in names.items() if key in log.meta})
+            facts.update(log.facts)
     return facts
 
 
@@ -145,8 +145,9 @@ def _samples_a_step(window: _Window) -> int | None:
     """The script prints the rate of all workers together."""
     for rank in window.text.ranks.values():
         for step in rank.steps:
-            if step.samples_per_s:
-                return round(step.samples_per_s * step.seconds)
+            samples = round(step.samples_per_s * step.seconds) if step.samples_per_s else 0
+            if 0 < samples < _MANY:
+                return samples
     return None
 
 
@@ -154,25 +155,24 @@ def _state(source: Source, window: _Window) -> str | None:
     announced = [rank for rank in window.text.ranks.values() if rank.n_steps]
     if not announced:
         return None
-    short = [rank for rank in announced if rank.steps[-1].step + 1 < (rank.n_steps or 0)]
-    if not short:
-        return "completed"
-    last = short[0]
-    source.problems.note(
-        source.label,
-        None,
-        "incomplete",
-        f"stops after step {last.steps[-1].step} of {last.n_steps}",
-    )
-    return "incomplete"
+    for rank in announced:
+        last = max(step.step for step in rank.steps)
+        if last + 1 < (rank.n_steps or 0):
+            source.problems.note(
+                rank.file, None, "incomplete", f"stops after step {last} of {rank.n_steps}"
+            )
+            return "incomplete"
+    return "completed"
 
 
-def _started_at(source: Source, window: _Window) -> Any:
+def _started_at(source: Source, window: _Window) -> datetime | None:
     for log in window.recorded.values():
-        if log.steps and "epoch_ns" in log.meta and "perf_ns" in log.meta:
-            return log.utc(log.steps[0].start)
+        if log.steps and (instant := log.utc(log.steps[0].start)):
+            return instant
     stamps = [rank.started for rank in window.text.ranks.values() if rank.started]
-    return source.utc(min(stamps)) if stamps else None
+    with suppress(OverflowError):
+        return source.utc(min(stamps)) if stamps else None
+    return None
 
 
 def _rank(run: Run, rank: int, window: _Window) -> Iterator[Record]:
@@ -207,7 +207,7 @@ def _recorded_steps(
 ) -> Iterator[Record]:
     printed = {step.step: step for step in text.steps} if text else {}
     followers: list[RecordedStep | None] = [*log.steps[1:], None]
-    for step, following in zip(log.steps, followers, strict=True):
+    for step, following in zip(log.steps, followers, strict=False):  # no step, no follower
         line = printed.get(step.step)
         seconds = line.seconds if line else (step.end - step.start) / 1e9
         whole = Time(seconds, _cpu_between(step, following))
@@ -226,7 +226,9 @@ def _recorded_steps(
 
 def _cpu_between(step: RecordedStep, following: RecordedStep | None) -> float | None:
     """CPU time from the first module of a step to that of the next."""
-    if following is None or step.cpu_stamp is None or following.cpu_stamp is None:
+    if following is None or not step.precedes(following):
+        return None
+    if step.cpu_stamp is None or following.cpu_stamp is None:
         return None
     return (following.cpu_stamp - step.cpu_stamp) / 1e9
 

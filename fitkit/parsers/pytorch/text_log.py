@@ -6,23 +6,29 @@ import re
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from fitkit.errors import ParseError
 from fitkit.parsers.source import Source, SourceFile
 
 LINE = re.compile(
-    r"^(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) \[rank(?P<rank>\d+)\] [A-Z]+ (?P<text>.*)$"
+    r"^(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) "
+    r"\[rank(?P<rank>\d{1,9})\] [A-Z]+ (?P<text>.*)$"
 )
-_NUMBER = r"(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf)"
+# Bounded, so that no damaged line holds a number that a table cannot.
+_COUNT = r"\d{1,12}"
+_TIME = r"\d{1,12}(?:\.\d{0,12})?(?:[eE][-+]?0?\d\d?)?"
+_NUMBER = r"-?(?:\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|nan|inf)"
 _STEP = re.compile(
-    rf"^epoch (?P<epoch>\d+) step (?P<step>\d+)/(?P<of>\d+) loss (?P<loss>-?{_NUMBER}) .*?\| "
-    rf"step_time (?P<ms>{_NUMBER}) ms (?P<phases>(?:\w+ {_NUMBER} ms ?)*)"
-    rf"(?:\| (?P<rate>{_NUMBER}) samples/s)?$"
+    rf"^epoch (?P<epoch>{_COUNT}) step (?P<step>{_COUNT})/(?P<of>{_COUNT}) loss (?P<loss>{_NUMBER})"
+    rf" .*?\| step_time (?P<ms>{_TIME}) ms (?P<phases>(?:\w+ {_TIME} ms ?)*)"
+    rf"(?:\| (?:(?P<rate>{_TIME})|nan|inf) samples/s)?$"
 )
-_PHASE_TIME = re.compile(rf"(\w+) ({_NUMBER}) ms")
+_LIKE_A_STEP = re.compile(r"\bstep_time\b|^epoch \d+ step\b")
+_PHASE_TIME = re.compile(rf"(\w+) ({_TIME}) ms")
 _ARGS = re.compile(r"^args \{(.*)\}$")
-_ARGUMENT = re.compile(r"'(model|batch|threads)': (?:'([^']*)'|(\d+))")
-_VERSION = re.compile(r"^torch (\S+) world_size (\d+) threads (\d+)")
-_INIT = re.compile(r"^init (?P<parts>.*) params (?P<params>\d+)$")
-_INIT_PART = re.compile(rf"(\w+) ({_NUMBER}) s\b")
+_ARGUMENT = re.compile(r"'(?:(model)': '([^']*)'|(batch|threads)': (\d{1,9})(?![\d.]))")
+_VERSION = re.compile(r"^torch (\S+) world_size (\d{1,9}) threads (\d{1,9})\b")
+_INIT = re.compile(rf"^init (?P<parts>.*) params (?P<params>{_COUNT})$")
+_INIT_PART = re.compile(rf" ({_TIME}) s\b")
 PHASE_OF = {"data": "io", "forward": "forward", "backward": "backward", "optimizer": "optimizer"}
 
 
@@ -41,6 +47,7 @@ class TextStep:
 class TextRank:
     """What one rank's log of one window says."""
 
+    file: SourceFile
     steps: list[TextStep] = field(default_factory=list)
     n_steps: int | None = None  # that the log announces
     init_s: float | None = None
@@ -61,7 +68,7 @@ def read_text_log(source: Source, file: SourceFile, log: TextLog) -> None:
     Raises
     ------
     ParseError
-        At a step line that cannot be read.
+        At a step line that cannot be read, or if another file is the same rank's.
     """
     has_nan = False
     for number, line in source.lines(file):
@@ -70,19 +77,42 @@ def read_text_log(source: Source, file: SourceFile, log: TextLog) -> None:
             if re.match(r"^\d{4}-\d\d-\d\d .*\bstep_time\b", line):
                 source.problems.bad_line(file, number, line)
             continue
-        rank = log.ranks.setdefault(int(found["rank"]), TextRank())
+        rank = _rank(log, int(found["rank"]), file)
         if rank.started is None:
-            rank.started = datetime.strptime(found["stamp"], "%Y-%m-%d %H:%M:%S,%f")
+            rank.started = _instant(found["stamp"])
         text = found["text"]
-        if step := _STEP.match(text):
+        if not _LIKE_A_STEP.search(text):
+            _read_facts(log, rank, text)
+        elif step := _step(source, file, number, text):
             _add_step(rank, step)
-            if step["loss"] in ("nan", "-nan") and not has_nan:
+            if "nan" in step["loss"] and not has_nan:
                 has_nan = True
                 source.problems.note(file, number, "nan_loss", "the loss is not a number")
-        elif "step_time" in text or text.startswith("epoch "):
-            source.problems.bad_line(file, number, line)
         else:
-            _read_facts(log, rank, text)
+            source.problems.bad_line(file, number, line)
+
+
+def _step(source: Source, file: SourceFile, number: int, text: str) -> re.Match[str] | None:
+    if source.problems.may_be_cut(file, number) and not text.endswith("samples/s"):
+        return None  # the times that are there may not be all
+    return _STEP.match(text)
+
+
+def _rank(log: TextLog, number: int, file: SourceFile) -> TextRank:
+    rank = log.ranks.setdefault(number, TextRank(file))
+    if rank.file is not file:
+        raise ParseError(
+            file.label, 0, f"a second log of rank {number} beside {rank.file.label}",
+            "put the files of each run into a folder of its own",
+        )  # fmt: skip
+    return rank
+
+
+def _instant(stamp: str) -> datetime | None:
+    try:
+        return datetime.strptime(stamp, "%Y-%m-%d %H:%M:%S,%f")
+    except ValueError:  # the digits are no date
+        return None
 
 
 def _add_step(rank: TextRank, found: re.Match[str]) -> None:
@@ -103,10 +133,10 @@ def _add_step(rank: TextRank, found: re.Match[str]) -> None:
 
 def _read_facts(log: TextLog, rank: TextRank, text: str) -> None:
     if args := _ARGS.match(text):
-        for name, word, number in _ARGUMENT.findall(args[1]):
-            log.facts[name] = word or int(number)
+        for _, model, name, number in _ARGUMENT.findall(args[1]):
+            log.facts.update({name: int(number)} if name else {"model": model})
     elif version := _VERSION.match(text):
         log.facts.update(torch=version[1], world_size=int(version[2]), threads=int(version[3]))
     elif init := _INIT.match(text):
-        rank.init_s = sum(float(seconds) for _, seconds in _INIT_PART.findall(init["parts"]))
+        rank.init_s = sum(float(seconds) for seconds in _INIT_PART.findall(init["parts"]))
         log.facts["params"] = int(init["params"])

@@ -1,0 +1,205 @@
+"""What is new: sources compared by content with what is stored, and with each other."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import date
+from typing import Any
+
+from fitkit.dataset import Dataset
+from fitkit.ingestion.discovery import SourceResult, unreadable
+from fitkit.parallel import parallel_map
+from fitkit.parsers import Parser, Source, SourceFile
+
+Member = tuple[str, str, int]  # name, SHA-256 and bytes of a file, decompressed
+
+
+@dataclass(frozen=True)
+class Task:
+    """A source that is to be stored, and the stored sources that it replaces."""
+
+    source: Source
+    parser: Parser
+    replaces: tuple[str, ...] = ()
+
+
+@dataclass
+class Plan:
+    """What to do with the sources.
+
+    Attributes
+    ----------
+    tasks
+        Sources to store.
+    held
+        The others, each with the identifier of the source that holds all of it: a stored one,
+        or that of a task.
+    """
+
+    tasks: list[Task] = field(default_factory=list)
+    held: list[tuple[Source, Parser, str]] = field(default_factory=list)
+
+
+def hash_sources(
+    sources: Sequence[tuple[Source, Parser]], n_jobs: int
+) -> tuple[list[tuple[Source, Parser]], list[SourceResult]]:
+    """Read every source once for its content hash; those that cannot be read have failed."""
+    hashed, results = [], []
+    found = parallel_map(_hash, sources, n_jobs)
+    for source, (_, parser) in zip(found, sources, strict=True):
+        if isinstance(source, SourceResult):
+            results.append(source)
+        else:
+            hashed.append((source, parser))
+    return hashed, results
+
+
+def _hash(pair: tuple[Source, Parser]) -> Source | SourceResult:
+    source, parser = pair
+    try:
+        _ = source.source_id  # computed once, kept with the source
+    except OSError as error:
+        return unreadable(source.label, parser.name, error)
+    return source
+
+
+def make_plan(sources: Sequence[tuple[Source, Parser]], dataset: Dataset) -> Plan:
+    """Decide by content which sources are new, and which are held by others.
+
+    Of equal sources the first counts. A source whose files are all, as they are or longer,
+    among those of another one is a part or an earlier state of it.
+    """
+    stored = {row["source_id"]: row for row in dataset.arrow("sources").to_pylist()}
+    members = {key: _members(row) for key, row in stored.items()}
+    holders, plan = _Holders(members), Plan()
+    new: dict[str, tuple[Source, Parser]] = {}
+    seen: set[str] = set()
+    for source, parser in sources:
+        key = source.source_id
+        row = stored.get(key)
+        holder = holders.of(source) if row is None else None
+        if key in seen or (row is not None and _is_same(source, parser, row)):
+            holder = key
+        seen.add(key)
+        if holder is None:
+            new[key] = (source, parser)
+        else:
+            plan.held.append((source, parser, holder))
+    files_of_new = {key: source.digests for key, (source, _) in new.items()}
+    among_new, among_all = _Families(files_of_new), _Families(members | files_of_new)
+    whole_of = {
+        part: holder for source, _, holder in plan.held for part in among_new.parts_of(source)
+    }
+    for key, (source, parser) in new.items():
+        parts = among_all.parts_of(source)
+        whole_of |= dict.fromkeys(parts, key)
+        plan.tasks.append(Task(source, parser, tuple(part for part in parts if part in stored)))
+    return _without_parts(plan, whole_of)
+
+
+def _without_parts(plan: Plan, whole_of: Mapping[str, str]) -> Plan:
+    """Only sources that no other one holds are stored."""
+
+    def outermost(key: str) -> str:
+        while key in whole_of:
+            key = whole_of[key]
+        return key
+
+    held = [(source, parser, outermost(holder)) for source, parser, holder in plan.held]
+    tasks = []
+    for task in plan.tasks:
+        key = task.source.source_id
+        if key in whole_of:
+            held.append((task.source, task.parser, outermost(key)))
+        else:
+            tasks.append(task)
+    return Plan(tasks, held)
+
+
+def _members(row: Mapping[str, Any]) -> tuple[Member, ...]:
+    return tuple((name, sha, n_bytes) for name, sha, n_bytes in json.loads(row["files"]))
+
+
+def _is_same(source: Source, parser: Parser, row: Mapping[str, Any]) -> bool:
+    """Whether storing the source again would change nothing but by an older parser."""
+    told = row["metadata"] == metadata_json(source) and row["format"] == parser.name
+    return bool(told) and int(row["parser_version"]) >= parser.version
+
+
+class _Holders:
+    """Finds the stored source that holds all files of another one as they are."""
+
+    def __init__(self, members: Mapping[str, Sequence[Member]]) -> None:
+        self._with_file: dict[tuple[str, str], set[str]] = defaultdict(set)
+        for key, files in members.items():
+            for name, sha, _ in files:
+                self._with_file[name, sha].add(key)
+
+    def of(self, source: Source) -> str | None:
+        sets = [self._with_file.get((name, sha), set()) for name, sha, _ in source.digests]
+        return min(set.intersection(*sets), default=None)
+
+
+class _Families:
+    """Finds sources whose files are, as they are or longer, among those of another one."""
+
+    def __init__(self, members: Mapping[str, Sequence[Member]]) -> None:
+        self._by_names: dict[frozenset[str], dict[str, Sequence[Member]]] = defaultdict(dict)
+        for key, files in members.items():
+            self._by_names[frozenset(name for name, *_ in files)][key] = files
+
+    def parts_of(self, source: Source) -> list[str]:
+        own = frozenset(name for name, *_ in source.digests)
+        candidates = {
+            key: files
+            for names, group in self._by_names.items()
+            if names <= own
+            for key, files in group.items()
+            if key != source.source_id
+        }
+        if not candidates:
+            return []
+        present = set(source.digests) | set(_beginnings(source, candidates.values()))
+        return [key for key, files in candidates.items() if present.issuperset(files)]
+
+
+def _beginnings(source: Source, families: Iterable[Sequence[Member]]) -> Iterator[Member]:
+    """Name, hash and length of every beginning of a file that is as long as one of a family."""
+    sizes: dict[str, set[int]] = defaultdict(set)
+    for files in families:
+        for name, _, n_bytes in files:
+            sizes[name].add(n_bytes)
+    for file in source.files:
+        yield from _prefixes(file, sorted(sizes.get(file.name, ())))
+
+
+def _prefixes(file: SourceFile, sizes: Sequence[int]) -> Iterator[Member]:
+    sha, total, left = hashlib.sha256(), 0, list(reversed(sizes))
+    with suppress(EOFError, OSError):  # said when it is parsed
+        for block in file.blocks() if left else ():
+            start = 0
+            while left and left[-1] <= total + len(block):
+                size = left.pop()
+                sha.update(block[start : size - total])
+                start = size - total
+                yield file.name, sha.hexdigest(), size
+            if not left:
+                return
+            sha.update(block[start:])
+            total += len(block)
+
+
+def metadata_json(source: Source) -> str:
+    """What run.toml and --set say of a source, as it is stored."""
+
+    def text(value: Any) -> str:
+        if isinstance(value, date):
+            return value.isoformat()
+        raise TypeError(type(value).__name__)
+
+    return json.dumps(dict(source.metadata), sort_keys=True, default=text)

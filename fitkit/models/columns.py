@@ -1,0 +1,137 @@
+"""What models read: columns of a DataFrame, or of a plain record of arrays; numpy is enough."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from functools import lru_cache
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+UNKNOWN = "?"  # how a null in a column that tells groups apart is written
+Key = tuple[str, ...]
+
+
+class MissingColumnError(ValueError, AttributeError):
+    """A column was asked for that is not there."""
+
+
+class Columns:
+    """Columns of a DataFrame or a record by attribute, read with `numbers`."""
+
+    def __init__(self, X: Any) -> None:
+        self._X = X
+
+    def __getattr__(self, name: str) -> np.ndarray:
+        return numbers(column(self._X, name))
+
+
+def column(X: Any, name: str) -> np.ndarray:
+    """A column as it is, shape ``(rows,)``.
+
+    Raises
+    ------
+    MissingColumnError
+        If there is none of that name.
+    """
+    found = X.get(name) if hasattr(X, "iloc") else getattr(X, name, None)
+    if found is None:
+        raise MissingColumnError(f"no column {name!r}")
+    return np.atleast_1d(np.asarray(found))
+
+
+def numbers(values: np.ndarray) -> np.ndarray:
+    """A column as floats, null as NaN; words stay words."""
+    if values.dtype.kind in "biuf":
+        return values.astype(float)
+    plain = [np.nan if is_null(value) else value for value in values.tolist()]
+    try:
+        return np.array(plain, dtype=float)
+    except (TypeError, ValueError):
+        return np.array(plain, dtype=object)
+
+
+def record(X: Any) -> SimpleNamespace:
+    """All columns as arrays of the same length."""
+    rows = n_rows(X)
+    if hasattr(X, "iloc"):
+        columns = {str(name): X[name].to_numpy() for name in X.columns}
+    else:
+        columns = {name: np.broadcast_to(np.asarray(v), (rows,)) for name, v in vars(X).items()}
+    return SimpleNamespace(**columns)
+
+
+def n_rows(X: Any) -> int:
+    """Rows of a DataFrame, or of a record of arrays and scalars."""
+    if hasattr(X, "iloc"):
+        return len(X)
+    return max((np.size(value) for value in vars(X).values()), default=1)
+
+
+def take(columns: SimpleNamespace, rows: np.ndarray) -> SimpleNamespace:
+    """Rows of a record, by position."""
+    return SimpleNamespace(**{name: values[rows] for name, values in vars(columns).items()})
+
+
+def is_null(value: Any) -> bool:
+    """Whether a value is None, NaN, or a null of pandas."""
+    if value is None:
+        return True
+    try:
+        return not bool(value == value)
+    except TypeError:  # pandas.NA is neither equal nor unequal to itself
+        return True
+
+
+@lru_cache(maxsize=4096, typed=True)
+def key_text(value: Hashable) -> str:
+    """A value of a grouping column as text: numbers plain, null as ``?``."""
+    if is_null(value):
+        return UNKNOWN
+    if isinstance(value, float | np.floating) and float(value).is_integer():
+        return str(int(value))
+    return str(value)
+
+
+def keys(X: Any, by: Sequence[str]) -> list[Key]:
+    """Group key of each row."""
+    columns = [[key_text(value) for value in column(X, name).tolist()] for name in by]
+    return list(zip(*columns, strict=True)) if by else [()] * n_rows(X)
+
+
+def rows_by_key(of_row: Sequence[Key | None]) -> dict[Key, np.ndarray]:
+    """Positions of the rows of each group, in the order of their keys."""
+    found: dict[Key, list[int]] = {}
+    for position, key in enumerate(of_row):
+        if key is not None:
+            found.setdefault(key, []).append(position)
+    return {key: np.array(found[key]) for key in sorted(found)}
+
+
+def number_columns(
+    columns: Mapping[str, Any], names: Sequence[str], n_rows: int
+) -> SimpleNamespace:
+    """Columns of those names as floats, shape ``(n_rows,)``; NaN where one is missing.
+
+    Raises
+    ------
+    ValueError
+        If a value is neither a number nor null.
+    """
+    found = {}
+    for name in names:
+        values = numbers(np.atleast_1d(np.asarray(columns.get(name, np.nan))))
+        if values.dtype != float:
+            word = next(value for value in values.tolist() if not _is_number(value))
+            raise ValueError(f"column {name}: {word!r} is not a number")
+        found[name] = np.broadcast_to(values, (n_rows,))
+    return SimpleNamespace(**found)
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True

@@ -1,0 +1,150 @@
+"""fitkit predict: grids, tables, refusals and the document."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+Run = Callable[..., Any]
+AT = ["--at", "n_workers=1", "--at", "local_batch=2,4,8"]
+
+
+def predictions(found: Any) -> list[dict[str, Any]]:
+    return found.document["predictions"]  # type: ignore[no-any-return]
+
+
+def test_the_document_has_features_times_and_status(fitkit_run: Run, step_model: Path) -> None:
+    rows = predictions(fitkit_run("predict", step_model, *AT, "--json"))
+    assert [(row["n_workers"], row["local_batch"]) for row in rows] == [(1, 2), (1, 4), (1, 8)]
+    for row in rows:
+        assert row.keys() >= {"predicted_s", "low_s", "high_s", "status", "reason"}
+        assert 0 < row["low_s"] < row["predicted_s"] < row["high_s"]
+        assert (row["status"], row["reason"]) == ("inside", "")
+    times = [row["predicted_s"] for row in rows]
+    assert times == sorted(times)
+
+
+def test_a_feature_may_be_repeated_and_features_make_a_grid(
+    fitkit_run: Run, step_model: Path
+) -> None:
+    at = ["--at", "n_workers=1", "--at", " local_batch = 2, 4", "--at", "local_batch=8"]
+    rows = predictions(fitkit_run("predict", step_model, *at, "--json"))
+    assert rows == predictions(fitkit_run("predict", step_model, *AT, "--json"))
+    grid = fitkit_run("predict", step_model, *AT, "--at", "network=tinygpt,bert", "--json")
+    found = [(row["local_batch"], row["network"]) for row in predictions(grid)]
+    assert found == [(b, name) for b in (2, 4, 8) for name in ("tinygpt", "bert")]
+
+
+def test_what_was_not_measured_is_refused_with_the_reason(
+    fitkit_run: Run, step_model: Path
+) -> None:
+    found = fitkit_run("predict", step_model, *AT, "--at", "network=tinygpt,bert", "--json")
+    for row in predictions(found):
+        refused = row["network"] == "bert"
+        assert row["status"] == ("refused" if refused else "inside")
+        assert (row["predicted_s"] is None) == (row["low_s"] is None) == refused
+        assert ("bert was not measured" in row["reason"]) == refused
+    assert found.status == 0
+    assert "3 of 6 refused: network bert was not measured" in found.err
+
+
+def test_what_is_missing_is_refused_with_what_to_give(fitkit_run: Run, step_model: Path) -> None:
+    found = fitkit_run("predict", step_model, "--at", "local_batch=4", "--json")
+    assert predictions(found)[0]["reason"] == "give n_workers"
+    assert found.err == "1 of 1 refused: give n_workers\n"
+    assert fitkit_run("predict", step_model, "--at", "local_batch=4", "-q").err == ""
+
+
+def test_far_points_are_refused_until_extrapolation_is_allowed(
+    fitkit_run: Run, step_model: Path
+) -> None:
+    at = ["--at", "n_workers=1", "--at", "local_batch=16,32,100000", "--json"]
+    found = fitkit_run("predict", step_model, *at)
+    assert [row["status"] for row in predictions(found)] == ["inside", "extrapolated", "refused"]
+    assert "--allow-extrapolation answers the far ones" in found.err
+    found = fitkit_run("predict", step_model, *at, "--allow-extrapolation")
+    rows = predictions(found)
+    assert [row["status"] for row in rows] == ["inside", "extrapolated", "extrapolated"]
+    assert all(math.isfinite(row["predicted_s"]) for row in rows)
+    assert found.err == ""
+
+
+def test_a_higher_level_gives_wider_intervals(fitkit_run: Run, step_model: Path) -> None:
+    widths = []
+    for level in (0.5, 0.9, 0.99):
+        (row, *_) = predictions(fitkit_run("predict", step_model, *AT, "--level", level, "--json"))
+        widths.append(row["high_s"] - row["low_s"])
+    assert widths == sorted(widths)
+    assert widths[0] < widths[2]
+
+
+def test_the_summary_shows_every_point(fitkit_run: Run, step_model: Path) -> None:
+    found = fitkit_run("predict", step_model, *AT)
+    assert (found.status, found.err) == (0, "")
+    assert "its 90% interval" in found.out
+    assert found.out.count("inside") == 3
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_the_rows_of_a_table_are_predicted(
+    fitkit_run: Run, step_model: Path, tmp_path: Path, suffix: str
+) -> None:
+    path = tmp_path / f"plan{suffix}"
+    frame = pd.DataFrame(
+        {
+            "n_workers": [1, 1, 1], "local_batch": [2, 4, None], "note": ["a", None, "c"],
+            "on": pd.to_datetime(["2026-01-01", None, "2026-01-03"]),
+        }
+    )  # fmt: skip
+    frame.to_csv(path, index=False) if suffix == ".csv" else frame.to_parquet(path)
+    rows = predictions(fitkit_run("predict", step_model, "--from", path, "--json"))
+    grid = predictions(fitkit_run("predict", step_model, *AT, "--json"))
+    for row, point in zip(rows[:2], grid, strict=False):
+        assert row["predicted_s"] == pytest.approx(point["predicted_s"])
+    assert [row["note"] for row in rows] == ["a", None, "c"]
+    assert rows[1]["on"] is None
+    assert rows[0]["on"].startswith("2026-01-01")
+    assert (rows[2]["status"], rows[2]["reason"]) == ("refused", "give local_batch")
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("empty.csv", ""), ("words.parquet", "n_workers\n1\n"), ("binary.csv", "\0\0\0")],
+)
+def test_a_table_that_cannot_be_read_is_bad_input(
+    fitkit_run: Run, step_model: Path, tmp_path: Path, name: str, content: str
+) -> None:
+    path = tmp_path / name
+    path.write_text(content)
+    found = fitkit_run("predict", step_model, "--from", path)
+    if found.status:  # pandas takes some bytes for an empty table
+        assert (found.status, found.out) == (3, "")
+        assert str(path) in found.complaint[0]
+
+
+def test_a_grid_has_a_limit_however_large_it_is(fitkit_run: Run, step_model: Path) -> None:
+    values = ",".join(map(str, range(1, 401)))
+    found = fitkit_run("predict", step_model, "--at", f"a={values}", "--at", f"b={values}")
+    assert found.complaint[0] == "a grid of 160,000 points: at most 100,000"
+    axes = [word for i in range(64) for word in ("--at", f"f{i}=1,2")]  # 2**64 points
+    found = fitkit_run("predict", step_model, *axes)
+    assert found.status == 2
+    assert "18,446,744,073,709,551,616 points" in found.complaint[0]
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", "{}", '{"format": "fitkit.model/0"}', '{"format": "fitkit.model/1"}']
+)
+def test_a_file_that_is_no_model_is_bad_input(
+    fitkit_run: Run, tmp_path: Path, content: str
+) -> None:
+    path = tmp_path / "m.json"
+    path.write_text(content)
+    found = fitkit_run("predict", path, "--at", "n=1")
+    assert (found.status, found.out) == (3, "")
+    assert str(path) in found.complaint[0]

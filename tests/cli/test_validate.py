@@ -1,0 +1,100 @@
+"""fitkit validate: splits, limits, reports and the document."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Run = Callable[..., Any]
+PYTORCH = ["--where", 'framework == "pytorch" and instrument == "none"']
+
+
+def test_the_document_has_errors_baselines_and_rows(fitkit_run: Run, sample_dataset: Path) -> None:
+    found = fitkit_run("validate", sample_dataset, *PYTORCH, "--leave-out", "local_batch", "--json")
+    document = found.document
+    assert (found.status, found.err) == (0, "")
+    assert document.keys() >= {
+        "recipe", "split", "overall", "noise_floor", "baselines", "groups", "rows",
+    }  # fmt: skip
+    assert (document["recipe"], document["split"]) == ("step", "leave one local_batch out")
+    figures = {"n", "mape", "median_ape", "bias", "p90_ape", "coverage", "width"}
+    assert document["overall"].keys() >= figures
+    assert 0 < document["overall"]["mape"] < 1
+    assert len(document["baselines"]) > 1
+    assert all("mape" in figures for figures in document["baselines"].values())
+    assert all(group.keys() >= {"by", "value", "n", "mape"} for group in document["groups"])
+    keys = {"measured_s", "predicted_s", "low_s", "high_s"}
+    assert all(row.keys() >= keys for row in document["rows"])
+    assert {row["local_batch"] for row in document["rows"]} == {1, 2, 4, 8, 12, 16}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "split"),
+    [
+        (["--hold-out", "local_batch >= 12"], "hold out local_batch >= 12"),
+        (["--leave-out", "local_batch", "--keep-smallest"], "never the smallest"),
+        (["--folds", "3", "--seed", "7"], "3 random folds of configurations, seed 7"),
+        (["--scale-up", "local_batch"], "scale up over local_batch"),
+    ],
+)
+def test_every_split_can_be_chosen(
+    fitkit_run: Run, sample_dataset: Path, arguments: list[str], split: str
+) -> None:
+    found = fitkit_run("validate", sample_dataset, *PYTORCH, *arguments)
+    assert found.status == 0
+    assert split in found.out
+
+
+def test_a_model_that_was_fitted_on_these_runs_is_said_to_be(
+    fitkit_run: Run, sample_dataset: Path, step_model: Path
+) -> None:
+    found = fitkit_run("validate", sample_dataset, *PYTORCH, "--model", step_model)
+    assert found.status == 0
+    assert "the model was fitted on 12 of these runs, so they are not held out" in found.out
+
+
+def test_a_limit_that_is_kept_or_not_decides_the_status(
+    fitkit_run: Run, sample_dataset: Path
+) -> None:
+    arguments = ["validate", sample_dataset, *PYTORCH, "--folds", "3"]
+    assert fitkit_run(*arguments, "--max-mape", "9").status == 0
+    found = fitkit_run(*arguments, "--max-mape", "0.0001", "--json")
+    assert found.status == 1
+    assert found.document["overall"]["mape"] > 0.0001
+    what, hint = found.complaint
+    assert what.startswith("MAPE ")
+    assert what.endswith(" %, not within the limit of 0.01 %")
+    assert hint
+
+
+def test_a_limit_is_not_kept_when_nothing_was_predicted(
+    fitkit_run: Run, sample_dataset: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fitkit.error_report import ErrorReport
+
+    figures = ErrorReport.overall
+    nothing = property(lambda self: figures.fget(self) | {"mape": float("nan")})
+    monkeypatch.setattr(ErrorReport, "overall", nothing)
+    arguments = ["validate", sample_dataset, *PYTORCH, "--folds", "3", "--json"]
+    found = fitkit_run(*arguments, "--max-mape", "9")
+    assert found.status == 1
+    assert found.document["overall"]["mape"] is None
+
+
+def test_reports_are_written_by_suffix(
+    fitkit_run: Run, sample_dataset: Path, tmp_path: Path
+) -> None:
+    paths = [tmp_path / f"report{suffix}" for suffix in (".html", ".json", ".csv")]
+    outputs = [word for path in paths for word in ("-o", path)]
+    found = fitkit_run("validate", sample_dataset, *PYTORCH, "--folds", "3", *outputs)
+    assert found.status == 0
+    assert found.err.splitlines() == [f"report written to {path}" for path in paths]
+    page, document, rows = (path.read_text(encoding="utf-8") for path in paths)
+    assert page.lstrip().lower().startswith("<!doctype html>")
+    printed = fitkit_run("validate", sample_dataset, *PYTORCH, "--folds", "3", "--json").document
+    assert json.loads(document)["overall"] == printed["overall"]
+    assert len(rows.splitlines()) == 1 + len(printed["rows"])

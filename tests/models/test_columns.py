@@ -1,0 +1,130 @@
+"""Columns of frames and records: numbers, nulls, group keys."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fitkit.models.columns import (
+    Columns,
+    MissingColumnError,
+    column,
+    is_null,
+    key_text,
+    keys,
+    n_rows,
+    number_columns,
+    numbers,
+    record,
+    rows_by_key,
+    take,
+)
+
+NULLS = [None, float("nan"), np.nan, np.float64("nan"), pd.NA, pd.NaT, np.datetime64("NaT")]
+
+
+@pytest.mark.parametrize("value", NULLS, ids=repr)
+def test_every_null_is_known_and_written_alike(value):
+    assert is_null(value)
+    assert key_text(value) == "?"
+
+
+@pytest.mark.parametrize("value", [0, 0.0, "", "nan", False, np.inf], ids=repr)
+def test_empty_values_are_no_nulls(value):
+    assert not is_null(value)
+    assert key_text(value) != "?"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(8, "8"), (8.0, "8"), (np.float64(8), "8"), (np.int64(8), "8"), (2.5, "2.5"), ("8", "8"),
+     ("bert", "bert"), (True, "True"), (1, "1"), (1.0, "1"), (np.float32(1e6), "1000000")],
+)  # fmt: skip
+def test_group_keys_write_numbers_plainly(value, text):
+    assert key_text(value) == text
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [1, 2, None],
+        np.array([1, 2, None], dtype=object),
+        pd.Series([1, 2, None], dtype="Int64"),
+        pd.Series([1, 2, None], dtype="Float64"),
+        pd.Series([1, 2, None], dtype="double[pyarrow]"),
+        pd.Series([1, 2, pd.NA], dtype=object),
+        pd.Series(["1", "2", None]),
+    ],
+    ids=lambda values: str(getattr(values, "dtype", "list")),
+)
+def test_numbers_are_floats_and_null_is_nan_whatever_the_dtype(values):
+    found = numbers(np.asarray(values))
+    assert found.dtype == float
+    np.testing.assert_array_equal(found, [1, 2, np.nan])
+
+
+def test_words_stay_words():
+    assert numbers(np.asarray(pd.Series(["ring", "tree"]))).tolist() == ["ring", "tree"]
+
+
+def test_flags_count_as_zero_and_one():
+    assert numbers(np.array([True, False])).tolist() == [1.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    "X",
+    [
+        pd.DataFrame({"n_workers": [1, 2, 4], "size": [7, 8, 9]}, index=[5, 3, 5]),
+        SimpleNamespace(n_workers=np.array([1, 2, 4]), size=np.array([7, 8, 9])),
+    ],
+    ids=["frame", "record"],
+)
+def test_frames_and_records_are_read_alike(X):
+    assert n_rows(X) == 3
+    assert column(X, "size").tolist() == [7, 8, 9]
+    assert Columns(X).n_workers.tolist() == [1.0, 2.0, 4.0]
+    assert keys(X, ["n_workers", "size"]) == [("1", "7"), ("2", "8"), ("4", "9")]
+    assert take(record(X), np.array([2, 0])).n_workers.tolist() == [4, 1]
+
+
+@pytest.mark.parametrize("name", ["size", "index", "T", "local_batch"])
+def test_a_missing_column_is_not_taken_for_a_property_of_the_frame(name):
+    with pytest.raises(MissingColumnError, match=f"no column '{name}'"):
+        column(pd.DataFrame({"n_workers": [1]}), name)
+    with pytest.raises(MissingColumnError, match=f"no column '{name}'"):
+        column(SimpleNamespace(n_workers=np.array([1])), name)
+
+
+def test_scalars_of_a_record_stand_for_every_row():
+    columns = record(SimpleNamespace(device="A100", local_batch=np.array([1, 2, 4])))
+    assert columns.device.tolist() == ["A100"] * 3
+    assert keys(columns, []) == [()] * 3
+
+
+def test_a_frame_may_have_columns_whose_names_are_no_words():
+    assert vars(record(pd.DataFrame({0: [1], "n": [2]}))).keys() == {"0", "n"}
+
+
+def test_rows_of_a_group_keep_their_order_and_the_undecided_belong_to_none():
+    of_row = [("b",), ("a",), None, ("b",)]
+    found = rows_by_key(of_row)
+    assert list(found) == [("a",), ("b",)]
+    assert found["b",].tolist() == [0, 3]
+    assert found["a",].tolist() == [1]
+
+
+def test_number_columns_fill_what_is_missing_and_repeat_what_is_single():
+    found = number_columns(
+        {"local_batch": [1, None], "n_workers": 4}, ["local_batch", "n_workers", "flop"], 2
+    )
+    np.testing.assert_array_equal(found.local_batch, [1, np.nan])
+    np.testing.assert_array_equal(found.n_workers, [4, 4])
+    np.testing.assert_array_equal(found.flop, [np.nan, np.nan])
+
+
+def test_a_word_in_a_column_of_numbers_is_named():
+    with pytest.raises(ValueError, match="column local_batch: 'many' is not a number"):
+        number_columns({"local_batch": np.array([1, "many"], dtype=object)}, ["local_batch"], 2)

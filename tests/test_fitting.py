@@ -1,0 +1,192 @@
+"""fit() and what it rests on."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fitkit
+from fitkit.dataset import Dataset
+from fitkit.errors import FitError, InputError
+from fitkit.features import step_times
+from fitkit.fitting import measurements, to_numbers
+from fitkit.records import Run, SourceRow, Step
+
+
+@pytest.fixture
+def frame():
+    """Six configurations, each measured twice; the second run is a tenth slower."""
+    workers, batch = np.meshgrid([1.0, 2.0], [8.0, 16.0, 32.0])
+    frame = pd.DataFrame({"n_workers": workers.ravel(), "local_batch": batch.ravel()})
+    frame["step_s"] = 0.01 + 1e-3 * frame.local_batch + 2e-3 * (frame.n_workers - 1)
+    frame = pd.concat([frame, frame.assign(step_s=1.1 * frame.step_s)], ignore_index=True)
+    return frame.assign(run_id=[f"r{i:02}" for i in range(12)], network="bert")
+
+
+def dataset(tmp_path, frame):
+    """The same runs as a dataset: each with three steps, the middle one as long as it says."""
+    records = []
+    for row in frame.itertuples():
+        records.append(
+            Run(row.run_id, "s", network=row.network, n_workers=int(row.n_workers),
+                local_batch=row.local_batch)
+        )  # fmt: skip
+        records += [Step(row.run_id, 0, 1, row.step_s * slow) for slow in (1.5, 1.0, 0.9)]
+    store = Dataset(tmp_path / "ds")
+    with store.writing():
+        store.write(SourceRow("s", "x.log", "made", 1, 1, 0, "[]", "{}"), records)
+    return store
+
+
+def estimates(model):
+    table = model.params_.set_index("term")
+    return table.estimate[table.status == "positive"].to_dict()
+
+
+@pytest.mark.parametrize(
+    ("statistic", "slow"), [("min", 1.0), ("median", 1.05), ("mean", 1.05), (None, 1.05)]
+)
+def test_the_parameters_are_those_of_the_pooled_repetitions(frame, statistic, slow):
+    model = fitkit.fit(frame, "step", statistic=statistic)
+    assert estimates(model) == pytest.approx(
+        {"fixed": 0.01 * slow, "per_sample": 1e-3 * slow, "server_fan_in": 2e-3 * slow}
+    )
+    assert (model.statistic, model.target) == (statistic or "median", "step_s")
+
+
+def test_a_dataset_its_folder_and_its_frame_give_the_same_model(tmp_path, frame):
+    store = dataset(tmp_path, frame)
+    models = [fitkit.fit(data, "step") for data in (store, store.path, str(store.path))]
+    models.append(fitkit.fit(step_times(store, "median"), "step"))
+    documents = [model.to_dict() for model in models]
+    assert documents[1:] == documents[:-1]
+    assert estimates(models[0]) == pytest.approx(
+        {"fixed": 0.0105, "per_sample": 1.05e-3, "server_fan_in": 2.1e-3}
+    )
+
+
+def test_a_condition_chooses_the_rows(frame):
+    model = fitkit.fit(frame, "step", where="n_workers == 1 and local_batch > 8")
+    assert model.boxes[next(iter(model.boxes))] == {
+        "local_batch": (16.0, 32.0), "n_workers": (1.0, 1.0),
+    }  # fmt: skip
+    assert model.provenance["n_rows"] == 4
+
+
+def test_another_target_can_be_fitted(frame):
+    frame = frame.assign(comm_s=2 * frame.step_s)
+    model = fitkit.fit(frame, "step", target="comm_s", statistic="min")
+    assert model.target == "comm_s"
+    assert estimates(model)["per_sample"] == pytest.approx(2e-3)
+
+
+def test_the_model_says_what_it_rests_on(frame):
+    model = fitkit.fit(frame, "step")
+    assert model.provenance["run_ids"] == frame.run_id.tolist()
+    assert [model.provenance[name] for name in ("n_runs", "n_rows", "n_configurations")] == [
+        12, 12, 6,
+    ]  # fmt: skip
+
+
+def test_a_frame_is_not_changed_and_its_index_does_not_matter(frame):
+    expected = fitkit.fit(frame, "step").to_dict()
+    shuffled = frame.set_index(pd.Index(list("zyxwvutsrqpo")))
+    before = shuffled.copy(deep=True)
+    assert fitkit.fit(shuffled, "step").to_dict() == expected
+    pd.testing.assert_frame_equal(shuffled, before)
+
+
+@pytest.mark.parametrize("dtype", [object, "str", "Float64", "double[pyarrow]"])
+def test_times_may_have_any_dtype(frame, dtype):
+    expected = estimates(fitkit.fit(frame, "step"))
+    assert estimates(fitkit.fit(frame.astype({"step_s": dtype}), "step")) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("time", [None, np.nan, np.inf, "n/a"])
+def test_rows_without_a_time_are_left_out_and_counted(frame, time):
+    expected = estimates(fitkit.fit(frame[1:], "step"))
+    frame = frame.astype({"step_s": object})
+    frame.loc[0, "step_s"] = time
+    model = fitkit.fit(frame, "step")
+    assert model.notes == ["1 of 12 rows have no step_s"]
+    assert estimates(model) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("time", [0.0, -1.0, 9e-7])
+def test_rows_below_the_resolution_of_the_clock_are_left_out_and_counted(frame, time):
+    frame.loc[0, "step_s"] = time
+    assert fitkit.fit(frame, "step").notes == [
+        "1 rows are shorter than the clock's microsecond (rows)"
+    ]
+
+
+def test_phases_below_the_resolution_of_the_clock_are_named_even_without_a_name(frame):
+    frame = frame.rename(columns={"step_s": "duration_s"})
+    frame["phase"] = pd.Series(["io", None, "comm"] * 4, dtype=object)
+    frame.loc[frame.index < 3, "duration_s"] = 1e-9
+    (note,) = fitkit.fit(frame, "phases").notes
+    assert note.startswith("3 rows are shorter than the clock's microsecond (None, comm, io)")
+
+
+@pytest.mark.parametrize("column", ["n_threads", "precision", "device", "instrument", "framework"])
+def test_runs_of_different_set_ups_are_no_repetitions(frame, column):
+    frame[column] = np.repeat(["1", "2"], 6)
+    found = measurements(frame, "step")
+    assert found.pooled.n_repeats.tolist() == [1] * 12
+    assert len(fitkit.fit(frame, "step").boxes) == 2
+
+
+def test_runs_may_be_known_by_numbers_or_not_at_all(frame):
+    model = fitkit.fit(frame.assign(run_id=[*range(11), None]), "step")
+    assert model.provenance["n_runs"] == 11
+    assert model.provenance["n_rows"] == 12
+    report = fitkit.validate(frame.assign(run_id=range(5, 17)), model=model)
+    assert report.n_runs == 12
+    (note,) = report.notes
+    assert note.endswith("6 of these runs, so they are not held out: 10, 5, 6, 7, 8 …")
+
+
+class TestRefusals:
+    def test_an_unknown_recipe(self, frame):
+        with pytest.raises(ValueError, match="no recipe 'steps'"):
+            fitkit.fit(frame, "steps")
+
+    def test_an_unknown_statistic(self, frame):
+        with pytest.raises(ValueError, match="no statistic 'max'; known: min, median, mean"):
+            fitkit.fit(frame, "step", statistic="max")
+
+    @pytest.mark.parametrize("target", [None, "comm_s"])
+    def test_a_missing_target(self, frame, target):
+        frame = frame.drop(columns="step_s").assign(**{"0": 1}).rename(columns={"0": 0})
+        with pytest.raises(ValueError, match=r"to fit; there are n_workers, .*, 0"):
+            fitkit.fit(frame, "step", target=target)
+
+    def test_a_word_where_a_term_needs_a_number(self, frame):
+        frame["local_batch"] = "auto"
+        with pytest.raises(ValueError, match="column local_batch: 'auto' is not a number"):
+            fitkit.fit(frame, "step")
+
+    def test_a_column_that_is_there_twice(self, frame):
+        frame = pd.concat([frame, frame[["local_batch"]]], axis=1)
+        with pytest.raises(ValueError, match="columns that are there twice: local_batch"):
+            fitkit.fit(frame, "step")
+
+    def test_a_condition_that_nothing_meets(self, frame):
+        with pytest.raises(FitError, match="no rows for recipe step"):
+            fitkit.fit(frame, "step", where="n_workers > 64")
+
+    def test_an_empty_dataset(self, tmp_path):
+        store = dataset(tmp_path, pd.DataFrame())
+        for recipe in ("step", "phases", "layers"):
+            with pytest.raises(FitError, match=f"no rows for recipe {recipe}"):
+                fitkit.fit(store, recipe)
+
+    def test_no_dataset(self, tmp_path):
+        with pytest.raises(InputError, match="no dataset here"):
+            fitkit.fit(tmp_path / "absent")
+
+
+def test_numbers_are_floats_and_words_are_none():
+    found = to_numbers(pd.Series([1, "2", None, "x", pd.NA, np.inf], dtype=object))
+    np.testing.assert_array_equal(found, [1, 2, np.nan, np.nan, np.nan, np.inf])

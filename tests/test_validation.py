@@ -1,0 +1,270 @@
+"""validate(): no leak, figures by hand, and the bars on real runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fitkit
+from fitkit import validation
+from fitkit.errors import FitError
+from fitkit.models.baselines import BASELINES
+from fitkit.models.recipes import recipe_named
+from fitkit.validation import Split
+
+DATA = Path(__file__).parents[1] / "data"
+SPLITS = {
+    "hold out": {"hold_out": "n_workers > 2 and local_batch < 64"},
+    "leave one out": {"leave_out": "local_batch"},
+    "keep the smallest": {"leave_out": "local_batch", "keep_smallest": True},
+    "random folds": {"folds": 4, "seed": 7},
+    "scale up": {"scale_up": "n_workers"},
+}
+EVERY_SPLIT = pytest.mark.parametrize("split", SPLITS.values(), ids=SPLITS)
+ANSWERS = ["predicted_s", "low_s", "high_s", *BASELINES]
+
+
+def runs(repeats=3, noise=0.03, seed=0):
+    """Two networks on one to eight workers with four batches, each measured several times."""
+    axes = np.meshgrid(
+        ["bert", "gpt"], [1.0, 2, 4, 8], [8.0, 16, 32, 64], range(repeats), indexing="ij"
+    )
+    names = ["network", "n_workers", "local_batch", "repeat"]
+    frame = pd.DataFrame({n: axis.ravel() for n, axis in zip(names, axes, strict=True)})
+    exact = frame.network.map({"bert": 1.0, "gpt": 3.0}) * (
+        0.01 + 1e-3 * frame.local_batch + 2e-3 * (frame.n_workers - 1)
+    )
+    random = np.random.default_rng(seed)
+    frame["step_s"] = exact * (1 + noise * random.standard_normal(len(frame)))
+    frame["cpu_s"] = 0.8 * exact * (1 + noise / 10 * random.standard_normal(len(frame)))
+    frame = frame.sample(frac=1, random_state=0, ignore_index=True)
+    return frame.assign(run_id=[f"run{i:03}" for i in frame.index])
+
+
+def line(times, **columns):
+    """One configuration a row: batches 1, 2, 4, ... on one worker."""
+    batch = 2.0 ** np.arange(len(times))
+    return pd.DataFrame({"local_batch": batch, "step_s": times, **columns})
+
+
+class TestNoLeak:
+    @EVERY_SPLIT
+    def test_repetitions_are_held_out_together(self, split):
+        frame = runs()
+        report = fitkit.validate(frame, "step", **split)
+        names = ["network", "n_workers", "local_batch"]
+        assert not report.rows.duplicated(names).any()
+        assert (report.rows.n_repeats == 3).all()
+        pooled = frame.groupby(names).step_s.median()
+        expected = [pooled[tuple(row)] for row in report.rows[names].to_numpy()]
+        assert report.rows.measured_s.tolist() == pytest.approx(expected)
+
+    @EVERY_SPLIT
+    def test_no_prediction_changes_when_the_rows_held_out_with_it_do(self, split):
+        frame = runs()
+        names = ["network", "n_workers", "local_batch"]
+        clean = fitkit.validate(frame, "step", **split).rows.set_index(names)
+        for fold in clean.fold.unique():
+            held = clean.index[clean.fold == fold]
+            poisoned = frame.copy()
+            rows = frame.set_index(names).index.isin(held)
+            poisoned.loc[rows, ["step_s", "cpu_s"]] *= np.linspace(100, 1000, rows.sum())[:, None]
+            found = fitkit.validate(poisoned, "step", **split).rows.set_index(names)
+            assert (found.measured_s[held] > 50 * clean.measured_s[held]).all()
+            pd.testing.assert_frame_equal(
+                found.loc[held, ANSWERS], clean.loc[held, ANSWERS], check_exact=True
+            )
+
+    @EVERY_SPLIT
+    def test_predictions_are_those_of_a_fit_to_the_other_configurations(self, split):
+        frame = runs(repeats=1)
+        rows = fitkit.validate(frame, "step", **split).rows
+        for fold in rows.fold.unique():
+            held = rows[rows.fold == fold]
+            if "scale_up" in split:
+                train = frame[frame.n_workers < held.n_workers.min()]
+            else:
+                train = frame[~frame.run_id.isin(held.run_id)]
+            for network, part in held.groupby("network"):
+                alone = recipe_named("step").estimator().model
+                of_network = train[train.network == network]
+                alone.fit(of_network, of_network.step_s)
+                np.testing.assert_allclose(part.predicted_s, alone.predict(part), rtol=1e-9)
+
+    def test_a_condition_on_what_repetitions_differ_in_holds_them_all_out(self):
+        frame = runs()
+        day = pd.Timestamp("2026-11-30", tz="UTC")
+        frame["started_at"] = day + pd.to_timedelta(frame.index, unit="h")
+        one = frame.loc[95, ["network", "n_workers", "local_batch"]]  # the last of its kind
+        for condition in ("run_id == 'run095'", "started_at == '2026-12-03 23:00:00+00:00'"):
+            (row,) = fitkit.validate(frame, "step", hold_out=condition).rows.itertuples()
+            assert (row.network, row.n_workers, row.local_batch) == tuple(one)
+            assert row.n_repeats == 3
+
+    def test_labels_that_were_shuffled_cannot_be_predicted(self):
+        frame = runs(noise=0.01)
+        honest = fitkit.validate(frame, "step", folds=5)
+        assert honest.overall["mape"] < 0.02
+        shuffled = frame.assign(
+            step_s=frame.groupby("network").step_s.sample(frac=1, random_state=3).to_numpy()
+        )
+        report = fitkit.validate(shuffled, "step", folds=5)
+        assert report.overall["mape"] > 0.8 * report.baselines["constant"]["mape"] > 0.2
+
+
+class TestSplits:
+    def test_each_value_is_left_out_once_and_predicted_from_the_others(self):
+        report = fitkit.validate(runs(), "step", leave_out="local_batch")
+        assert len(report.rows) == 32
+        assert report.split == "leave one local_batch out"
+        labels = [f"local_batch = {value}" for value in (8, 16, 32, 64)]
+        assert report.rows.fold.cat.categories.tolist() == labels
+        assert report.groups[report.groups.by == "held out"].value.tolist() == labels
+
+    def test_the_smallest_value_can_be_kept(self):
+        report = fitkit.validate(runs(), "step", leave_out="local_batch", keep_smallest=True)
+        assert sorted(report.rows.local_batch.unique()) == [16, 32, 64]
+        assert report.split == "leave one local_batch out, never the smallest"
+
+    def test_random_folds_cover_every_configuration_once(self):
+        report = fitkit.validate(runs(), "step", folds=5, seed=1)
+        assert len(report.rows) == 32
+        assert sorted(report.rows.fold.value_counts()) == [6, 6, 6, 7, 7]
+        again = fitkit.validate(runs(), "step", folds=5, seed=1)
+        pd.testing.assert_frame_equal(again.rows, report.rows)
+        other = fitkit.validate(runs(), "step", folds=5, seed=2)
+        assert other.rows.fold.tolist() != report.rows.fold.tolist()
+
+    def test_scaling_up_trains_on_small_values_and_predicts_the_next(self):
+        report = fitkit.validate(runs(), "step", scale_up="n_workers")
+        assert report.rows.fold.unique().tolist() == [
+            "n_workers <= 2 → 4", "n_workers <= 4 → 8",
+        ]  # fmt: skip
+        assert sorted(report.rows.n_workers.unique()) == [4, 8]
+
+    def test_a_condition_holds_its_rows_out(self):
+        report = fitkit.validate(runs(), "step", hold_out="n_workers > 4")
+        assert report.rows.n_workers.unique().tolist() == [8]
+        assert report.split == "hold out n_workers > 4"
+        assert "held out" not in set(report.groups.by)
+
+    def test_values_that_look_alike_are_held_out_one_by_one(self):
+        frame = line([1.0, 2, 3, 4]).assign(global_batch=[1e6 + 1, 1e6 + 2, 1e6 + 3, 1e6 + 4])
+        report = fitkit.validate(frame, "step", leave_out="global_batch")
+        assert len(report.rows) == 4
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            ({}, "choose one of hold_out, leave_out, folds and scale_up"),
+            ({"folds": 3, "leave_out": "n_workers"}, "choose one of"),
+            ({"leave_out": "n_worker"}, "no column 'n_worker'"),
+            ({"scale_up": "n_worker"}, "no column 'n_worker'"),
+            ({"hold_out": "n_worker > 1"}, "no column 'n_worker'"),
+            ({"hold_out": "n_workers > 99"}, "nothing to predict"),
+            ({"hold_out": "n_workers > 0"}, "nothing to train on"),
+            ({"folds": 1}, "cannot make 1 folds"),
+            ({"folds": 33}, "cannot make 33 folds of 32 configurations"),
+            ({"folds": 3, "level": 1.0}, "a level of 1.0: between 0 and 1"),
+            ({"folds": 3, "recipe": "stp"}, "no recipe 'stp'"),
+            ({"folds": 3, "statistic": "max"}, "no statistic 'max'"),
+        ],
+        ids=str,
+    )
+    def test_wrong_arguments_are_named(self, arguments, message):
+        with pytest.raises(ValueError, match=message):
+            fitkit.validate(runs(), **arguments)
+
+    def test_a_split_that_leaves_nothing_to_predict_from_says_why(self):
+        with pytest.raises(FitError, match="no held-out row could be predicted: network gpt was"):
+            fitkit.validate(runs(), "step", hold_out="network == 'gpt'")
+
+    def test_a_split_describes_itself(self):
+        assert str(Split(folds=3, seed=2)) == "3 random folds of configurations, seed 2"
+        assert str(Split(scale_up="n_workers")) == "scale up over n_workers"
+
+
+class TestRefusals:
+    def test_rows_without_a_prediction_are_counted_and_named_and_do_not_count(self):
+        frame = runs()
+        frame.loc[(frame.network == "gpt") & (frame.n_workers < 8), "network"] = "t5"
+        report = fitkit.validate(frame, "step", hold_out="n_workers == 8")
+        refused = report.rows[report.rows.network == "gpt"]
+        assert len(refused) == 4
+        assert refused.predicted_s.isna().all()
+        assert (refused.status == "refused").all()
+        (note,) = report.notes
+        assert note.startswith("4 of 8 held-out rows have no prediction: network gpt was not ")
+        assert note.endswith("measured; measured: bert, t5 (4)")
+        assert report.overall["n"] == 4
+        assert report.baselines["constant"]["n"] == 4
+
+    def test_a_fold_that_cannot_be_fitted_is_named_and_the_others_count(self, monkeypatch):
+        def fail(found, fitted=validation.fit_measurements):
+            if found.pooled.local_batch.max() < 64:
+                raise FitError("too little is known")
+            return fitted(found)
+
+        monkeypatch.setattr(validation, "fit_measurements", fail)
+        report = fitkit.validate(runs(), "step", leave_out="local_batch")
+        assert report.notes == ["local_batch = 64: too little is known"]
+        assert sorted(report.rows.local_batch.unique()) == [8, 16, 32]
+        with pytest.raises(FitError, match="no fold could be fitted") as caught:
+            fitkit.validate(runs(), "step", hold_out="local_batch == 64")
+        assert caught.value.hint == "local_batch == 64: too little is known"
+
+    def test_what_was_left_out_before_the_fit_is_noted(self):
+        frame = runs()
+        frame.loc[:2, "step_s"] = np.nan
+        report = fitkit.validate(frame, "step", folds=4)
+        assert report.notes == ["3 of 96 rows have no step_s"]
+
+
+class TestGivenModel:
+    @pytest.fixture
+    def model(self):
+        return fitkit.fit(runs(seed=1).query("n_workers < 8"), "step")
+
+    def test_every_row_is_predicted_far_ones_too(self, model):
+        frame = runs(seed=2).assign(run_id=lambda f: "new" + f.run_id)
+        report = fitkit.validate(frame, "step", model=model)
+        assert report.split == "all rows, with a model fitted elsewhere"
+        assert len(report.rows) == 32
+        far = report.rows.n_workers == 8
+        assert report.rows.status[far].unique().tolist() == ["extrapolated"]
+        expected = model.predict(report.rows[~far])
+        assert report.rows.predicted_s[~far].tolist() == expected.predicted_s.tolist()
+        assert report.overall["mape"] < 0.03
+        assert report.baselines == {}
+        assert report.notes == []
+
+    def test_parameters_are_those_of_the_model(self, model):
+        report = fitkit.validate(runs(seed=2), "step", model=model)
+        pd.testing.assert_frame_equal(report.parameters, model.params_)
+
+    def test_its_recipe_target_and_statistic_count(self):
+        model = fitkit.fit(runs(), "step", target="cpu_s", statistic="min")
+        report = fitkit.validate(runs(), "phases", model=model)
+        assert (report.recipe, report.target, report.statistic) == ("step", "cpu_s", "min")
+        assert report.rows.measured_s.max() == pytest.approx(
+            runs().groupby(["network", "n_workers", "local_batch"]).cpu_s.min().max()
+        )
+
+    def test_runs_that_it_was_fitted_on_are_named(self, model):
+        report = fitkit.validate(runs(seed=2), "step", model=model)
+        (note,) = report.notes
+        assert note.startswith(
+            "the model was fitted on 72 of these runs, so they are not held out: run000, run0"
+        )
+        assert note.endswith(" …")
+
+    def test_a_split_beside_it_is_refused(self, model):
+        with pytest.raises(ValueError, match="choose a model or a split"):
+            fitkit.validate(runs(), model=model, folds=3)
+
+    def test_another_target_is_refused(self, model):
+        with pytest.raises(ValueError, match="the model predicts step_s, not cpu_s"):
+            fitkit.validate(runs(), model=model, target="cpu_s")
