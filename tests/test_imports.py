@@ -18,9 +18,7 @@ PROGRAM = """
 import json, sys
 from fitkit.cli import run
 status = run(sys.argv[1:])
-# A module that lazy-loader keeps ready to be loaded is not loaded.
-loaded = [name for name, module in sys.modules.items() if type(module).__name__ != "_LazyModule"]
-packages = sorted({name.partition(".")[0] for name in loaded})
+packages = sorted({name.partition(".")[0] for name in sys.modules})
 print(json.dumps([status, packages]), file=sys.stderr)
 """
 

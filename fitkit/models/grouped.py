@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self
 
-import lazy_loader as lazy
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -17,8 +16,6 @@ from fitkit.models.linear import LinearModel
 
 if TYPE_CHECKING:
     import pandas as pd
-else:
-    pd = lazy.load("pandas")
 
 
 class GroupedModel(Estimator):
@@ -127,6 +124,8 @@ class GroupedModel(Estimator):
         frames = [
             model.params_.assign(group=" · ".join(key)) for key, model in self.groups_.items()
         ]
+        import pandas as pd
+
         whole = pd.concat(frames, ignore_index=True)
         return whole[["group", *(name for name in whole.columns if name != "group")]]
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-import lazy_loader as lazy
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -18,8 +17,6 @@ from fitkit.models.terms import Term, terms_named
 
 if TYPE_CHECKING:
     import pandas as pd
-else:
-    pd = lazy.load("pandas")
 
 # A column is dependent when less than this share of its length is left beside the earlier ones.
 _DEPENDENT = 1e-6
@@ -36,6 +33,11 @@ class Parameter:
 
     Attributes
     ----------
+    std_err
+        Standard error by the noise model of the fit.
+    ci_low, ci_high
+        Confidence bounds: those of the noise model, or of the heteroscedasticity-consistent
+        error HC3 where that is larger.
     status
         ``positive``; ``zero``: the data put it at the bound; ``undetermined``: the data cannot
         tell its term from others, it was left out; ``unknown``: a column it needs is null.
@@ -213,8 +215,9 @@ class LinearModel(Estimator):
         """Confidence bounds and standard errors, shape ``(terms,)`` each.
 
         All terms are judged beside each other, also those that the data put at zero: bounds that
-        take a small term to be nothing would be too narrow for its neighbours. No bound is below
-        zero, and the estimate lies between its own.
+        take a small term to be nothing would be too narrow for its neighbours. The noise model is
+        not trusted where the residuals contradict it, see `_Scaled`. No bound is below zero, and
+        the estimate lies between its own.
         """
         judged = solution.positive
         if not judged.all() and self.n_obs_ > len(judged):
@@ -271,6 +274,8 @@ class LinearModel(Estimator):
     @property
     def params_(self) -> pd.DataFrame:
         """Parameters: ``term, estimate, std_err, ci_low, ci_high, unit, status``."""
+        import pandas as pd  # here, so that predicting needs numpy alone
+
         require_fitted(self, "parameters_")
         return pd.DataFrame([vars(parameter) for parameter in self.parameters_])
 
@@ -357,15 +362,26 @@ class _Solution:
 
 
 class _Scaled:
-    """Figures of a regression whose columns had been divided by ``scale``."""
+    """Figures of a regression whose columns had been divided by ``scale``.
+
+    Confidence bounds are the wider of two: those of the noise model, and those of the
+    heteroscedasticity-consistent errors (HC3, MacKinnon and White 1985), which do not trust it.
+    """
 
     def __init__(self, result: Any, scale: np.ndarray) -> None:
         self._result, self._columns = result, scale
+        with np.errstate(divide="ignore", invalid="ignore"):
+            consistent = np.asarray(result.HC3_se)
+        # A row that alone determines a parameter has no residual of its own to judge it by.
+        consistent = np.where(np.isfinite(consistent), consistent, 0.0)
+        self._cautious = np.maximum(result.bse, consistent) / scale
         self.bse = result.bse / scale
         self.scale = result.scale
 
     def conf_int(self, alpha: float) -> np.ndarray:
-        return np.asarray(self._result.conf_int(alpha)) / self._columns[:, None]
+        half = t_quantile(1 - alpha / 2, int(self._result.df_resid)) * self._cautious
+        centre = np.asarray(self._result.params) / self._columns
+        return np.column_stack([centre - half, centre + half])
 
     def cov_params(self) -> np.ndarray:
         return np.asarray(self._result.cov_params()) / np.outer(self._columns, self._columns)

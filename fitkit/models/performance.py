@@ -11,7 +11,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-import lazy_loader as lazy
 import numpy as np
 
 from fitkit.display import Summary, Table, format_quantity
@@ -25,8 +24,6 @@ from fitkit.models.terms import TERMS, needed_columns
 
 if TYPE_CHECKING:
     import pandas as pd
-else:
-    pd = lazy.load("pandas")
 
 FORMAT = "fitkit.model/1"
 _SHOWN_PARAMETERS = 60
@@ -111,6 +108,8 @@ class PerformanceModel:
         ExtrapolationWarning
             If a row lies outside the measured range.
         """
+        import pandas as pd  # here, so that `predict_columns` needs numpy alone
+
         columns = {str(name): X[name].to_numpy() for name in X.columns}
         found = self.predict_columns(
             columns, len(X), level=level, allow_extrapolation=allow_extrapolation

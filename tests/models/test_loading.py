@@ -131,7 +131,7 @@ def test_other_json_is_a_schema_error(text, tmp_path):
 
 def test_a_pickle_is_refused_and_nothing_in_it_runs(tmp_path):
     class Trap:
-        def __reduce__():
+        def __reduce__(self):
             return (Path.touch, (tmp_path / "sprung",))
 
     path = tmp_path / "m.json"

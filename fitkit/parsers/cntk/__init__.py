@@ -124,7 +124,8 @@ def _run(source: Source, found: _Files) -> Run:
     n_workers: int | None = source.metadata.get("n_workers") or facts.n_workers
     if n_workers is None and len(found.ranks) > 1:
         n_workers = len(found.ranks)
-    effective = max(n_workers - _n_starved(source, found), 0) if n_workers else None
+    starved = _n_starved(source, found)
+    effective = max(n_workers - starved, 0) if n_workers else None
     batch = next((r.batch for r in text.ranks.values() if r.batch), None)
     if text.counts_are_local and batch and effective:
         batch *= effective
