@@ -17,7 +17,7 @@ from fitkit.errors import ExtrapolationWarning, FitError
 from fitkit.features import Statistic, pool_repeats
 from fitkit.fitting import Measurements, fit_measurements, measurements, to_numbers
 from fitkit.models.baselines import BASELINES, baseline_predictions
-from fitkit.models.columns import keys, numbers
+from fitkit.models.columns import group_labels, keys, numbers
 from fitkit.models.performance import PerformanceModel
 from fitkit.splits import Fold, forward_chaining, hold_out, k_fold, leave_one_out
 
@@ -173,7 +173,8 @@ class _Trial:
         names = {*predictions.columns, "measured_s", "group"} - {found.target}
         rows = found.pooled.loc[predictions.index].drop(columns=[*names], errors="ignore")
         rows = rows.join(predictions).rename(columns={found.target: "measured_s"})
-        rows.insert(0, "group", [" · ".join(k) for k in keys(rows, found.recipe.groups)])
+        labels = group_labels(keys(found.pooled, found.recipe.groups), found.recipe.groups)
+        rows.insert(0, "group", [labels[key] for key in keys(rows, found.recipe.groups)])
         return rows, notes
 
 

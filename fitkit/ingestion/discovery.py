@@ -154,6 +154,8 @@ def _source(
     family: tuple[SourceFile, ...], parser: Parser, options: Options
 ) -> Source | SourceResult:
     label = family[0].label if len(family) == 1 else Path(family[0].label).parent.as_posix()
+    if label == ".":  # the argument is the run's own folder
+        label = family[0].path.resolve().parent.name
     try:
         metadata = {**read_side_files(family[0]), **in_utc(options.metadata)}
     except FitkitError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any
@@ -135,3 +135,31 @@ def _is_number(value: Any) -> bool:
     except (TypeError, ValueError):
         return False
     return True
+
+
+def group_labels(groups: Iterable[Key], names: Sequence[str]) -> dict[Key, str]:
+    """Name of each group: the values in which the groups differ, a bare count with its column.
+
+    A count that the other values imply, such as the parameters of a network, is left out.
+    """
+    found = list(dict.fromkeys(groups))
+    shown = [k for k in range(len(names)) if len({key[k] for key in found}) > 1]
+    for k in [k for k in shown if names[k].startswith("n_")]:
+        others = [other for other in shown if other != k]
+        if len({tuple(key[other] for other in others) for key in found}) == len(found):
+            shown = others
+    shown = shown or list(range(len(names)))
+    return {key: _label([(names[k], key[k]) for k in shown]) for key in found}
+
+
+def common_label(groups: Iterable[Key], names: Sequence[str]) -> str:
+    """The values that all groups share."""
+    found = list(groups)
+    shared = [k for k in range(len(names)) if len({key[k] for key in found}) == 1]
+    return _label([(names[k], found[0][k]) for k in shared]) if shared else ""
+
+
+def _label(parts: Iterable[tuple[str, str]]) -> str:
+    known = [(name, value) for name, value in parts if value != UNKNOWN]
+    texts = [f"{name} {value}" if name.startswith("n_") else value for name, value in known]
+    return " · ".join(texts) or UNKNOWN

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fitkit.errors import FitError
-from fitkit.models.columns import Key, key_text, keys, record, rows_by_key, take
+from fitkit.models.columns import Key, group_labels, key_text, keys, record, rows_by_key, take
 from fitkit.models.estimator import Estimator, require_fitted
 from fitkit.models.linear import LinearModel
 
@@ -121,11 +121,10 @@ class GroupedModel(Estimator):
     def params_(self) -> pd.DataFrame:
         """Parameters of all groups: ``group`` and the columns of `LinearModel.params_`."""
         require_fitted(self, "groups_")
-        frames = [
-            model.params_.assign(group=" · ".join(key)) for key, model in self.groups_.items()
-        ]
         import pandas as pd
 
+        labels = group_labels(self.groups_, self._by)
+        frames = [model.params_.assign(group=labels[key]) for key, model in self.groups_.items()]
         whole = pd.concat(frames, ignore_index=True)
         return whole[["group", *(name for name in whole.columns if name != "group")]]
 

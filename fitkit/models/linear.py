@@ -214,22 +214,24 @@ class LinearModel(Estimator):
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Confidence bounds and standard errors, shape ``(terms,)`` each.
 
-        All terms are judged beside each other, also those that the data put at zero: bounds that
-        take a small term to be nothing would be too narrow for its neighbours. The noise model is
-        not trusted where the residuals contradict it, see `_Scaled`. No bound is below zero, and
-        the estimate lies between its own.
+        Where the data put terms at zero, bounds that take them to be nothing would be too narrow
+        for their neighbours, and bounds that let them go below zero forget what is known: both
+        kinds count, so an interval holds either way. The noise model is not trusted where the
+        residuals contradict it, see `_Scaled`. No bound is below zero.
         """
-        judged = solution.positive
-        if not judged.all() and self.n_obs_ > len(judged):
-            judged = np.ones_like(judged)
-            regression = solution.regression(judged)
-        low, high, errors = (np.full(len(judged), np.nan) for _ in range(3))
-        if regression is not None:
-            bounds, estimates = regression.conf_int(1 - self.level), solution.estimates[judged]
-            low[judged] = np.clip(bounds[:, 0], 0.0, estimates)
-            high[judged] = np.maximum(bounds[:, 1], estimates)
-            errors[judged] = regression.bse
-        return low, high, errors
+        low, high, errors = (np.full(len(solution.positive), np.nan) for _ in range(3))
+        whole = np.ones_like(solution.positive)
+        fits = [(solution.positive, regression)]
+        if not solution.positive.all() and self.n_obs_ > len(whole):
+            fits.append((whole, solution.regression(whole)))
+        for judged, fit in fits:
+            if fit is not None:
+                lower, upper = fit.conf_int(1 - self.level).T
+                low[judged] = np.fmin(low[judged], lower)
+                high[judged] = np.fmax(high[judged], upper)
+                errors[judged] = fit.bse
+        low = np.minimum(np.maximum(low, 0.0), solution.estimates)
+        return low, np.maximum(high, solution.estimates), errors
 
     # -- using it --------------------------------------------------------------------------
 

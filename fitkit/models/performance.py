@@ -15,7 +15,15 @@ import numpy as np
 
 from fitkit.display import Summary, Table, format_quantity
 from fitkit.errors import ExtrapolationWarning, InputError, SchemaError
-from fitkit.models.columns import UNKNOWN, Key, keys, number_columns, rows_by_key, take
+from fitkit.models.columns import (
+    Key,
+    common_label,
+    group_labels,
+    keys,
+    number_columns,
+    rows_by_key,
+    take,
+)
 from fitkit.models.grouped import GroupedModel
 from fitkit.models.guard import MAX_DOUBLINGS, Box, distance_text, doublings, measured_box
 from fitkit.models.matching import match, request_keys
@@ -180,13 +188,14 @@ class PerformanceModel:
     def summary(self) -> Summary:
         """What was fitted, parameter by parameter, in units that can be read."""
         rows, left_out = [], 0
+        labels = group_labels(self.estimator.groups_, self.recipe.groups)
         for key, model in self.estimator.groups_.items():
             shown = [p for p in model.parameters_ if p.status in ("positive", "zero")]
             left_out += len(model.parameters_) - len(shown)
             for p in shown:
                 interval = f"{_plain(p.ci_low, p.unit)} … {_plain(p.ci_high, p.unit)}"
                 estimate = format_quantity(p.estimate, p.unit)
-                rows.append((self._group_text(key), p.term, estimate, interval, str(model.n_obs_)))
+                rows.append((labels[key], p.term, estimate, interval, str(model.n_obs_)))
         terms = {row[1] for row in rows}
         notes = list(self.notes)
         if len(rows) > _SHOWN_PARAMETERS:
@@ -198,6 +207,7 @@ class PerformanceModel:
             {
                 "time": f"{self.target}, {self.statistic} over steps and repetitions",
                 "groups": str(len(self.estimator.groups_)),
+                "same in all": common_label(self.estimator.groups_, self.recipe.groups),
                 "configurations": str(self.estimator.n_obs_),
                 **{name: TERMS[name].meaning for name in self.recipe.terms if name in terms},
             },
@@ -211,15 +221,6 @@ class PerformanceModel:
             ],
             notes,
         )
-
-    def _group_text(self, key: Key) -> str:
-        """What a group is known by; a bare number says what it counts."""
-        parts = [
-            f"{name} {part}" if name.startswith("n_") else part
-            for name, part in zip(self.recipe.groups, key, strict=True)
-            if part != UNKNOWN
-        ]
-        return " · ".join(parts) or UNKNOWN
 
     def to_dict(self) -> dict[str, Any]:
         """The model as plain JSON values."""

@@ -12,6 +12,8 @@ from fitkit.models.columns import (
     Columns,
     MissingColumnError,
     column,
+    common_label,
+    group_labels,
     is_null,
     key_text,
     keys,
@@ -128,3 +130,25 @@ def test_number_columns_fill_what_is_missing_and_repeat_what_is_single():
 def test_a_word_in_a_column_of_numbers_is_named():
     with pytest.raises(ValueError, match="column local_batch: 'many' is not a number"):
         number_columns({"local_batch": np.array([1, "many"], dtype=object)}, ["local_batch"], 2)
+
+
+class TestGroupLabels:
+    NAMES = ("framework", "network", "n_params", "device", "phase")
+
+    def test_groups_are_named_by_what_differs(self):
+        groups = [("cntk", "mlp", "10", "?", "forward"), ("cntk", "mlp", "10", "?", "backward")]
+        assert list(group_labels(groups, self.NAMES).values()) == ["forward", "backward"]
+        assert common_label(groups, self.NAMES) == "cntk · mlp · n_params 10"
+
+    def test_a_count_that_the_network_implies_is_left_out_and_another_is_named(self):
+        implied = [("c", "a", "10", "x", "f"), ("c", "b", "20", "x", "f")]
+        assert list(group_labels(implied, self.NAMES).values()) == ["a", "b"]
+        told = [("c", "a", "10", "x", "f"), ("c", "a", "20", "x", "f"), ("c", "b", "5", "x", "f")]
+        labels = list(group_labels(told, self.NAMES).values())
+        assert labels == ["a · n_params 10", "a · n_params 20", "b · n_params 5"]
+
+    def test_one_group_has_all_its_values_and_a_nameless_one_a_mark(self):
+        assert group_labels([("c", "a", "?", "?", "f")], self.NAMES) == {
+            ("c", "a", "?", "?", "f"): "c · a · f"
+        }
+        assert list(group_labels([("?",)], ("phase",)).values()) == ["?"]

@@ -290,7 +290,8 @@ class TestSummary:
     def test_numbers_in_a_group_say_what_they_count(self):
         frame = phases().assign(n_threads=4, n_params=1e6, device="A100")
         text = str(fitkit.fit(frame, "phases").summary())
-        assert "bert · n_params 1000000 · A100 · n_threads 4 · forward" in text
+        assert "n_params 1000000 · A100 · n_threads 4" in text
+        assert " bert · forward " in text
 
     def test_terms_that_were_left_out_are_counted(self):
         frame = phases().query("n_workers == 1")
