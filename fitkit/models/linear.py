@@ -13,6 +13,7 @@ from fitkit.errors import FitError
 from fitkit.models.columns import n_rows
 from fitkit.models.estimator import Estimator, require_fitted
 from fitkit.models.intervals import t_quantile
+from fitkit.models.regression import Regression, Solution
 from fitkit.models.terms import Term, terms_named
 
 if TYPE_CHECKING:
@@ -161,7 +162,7 @@ class LinearModel(Estimator):
             basis.append(rest / np.linalg.norm(rest))
         return status
 
-    def _solve(self, design: np.ndarray, times: np.ndarray) -> _Solution:
+    def _solve(self, design: np.ndarray, times: np.ndarray) -> Solution:
         from scipy.optimize import nnls  # here, so that predicting needs numpy alone
 
         fitted = times
@@ -175,9 +176,11 @@ class LinearModel(Estimator):
             share = (weighted * solution / scale).max(axis=0) / (times * weights).max()
             estimates = np.where(share > _NOTHING, solution / scale, 0.0)
             fitted = np.maximum(design @ estimates, times.min() * 1e-3)
-        return _Solution(design, times, weights, estimates)
+        return Solution(design, times, weights, estimates)
 
-    def _keep(self, solution: _Solution, names: Sequence[str], regression: _Scaled | None) -> None:
+    def _keep(
+        self, solution: Solution, names: Sequence[str], regression: Regression | None
+    ) -> None:
         """What predicting needs: the positive terms, their covariance, the noise."""
         positive = solution.positive
         self._active = [name for name, on in zip(names, positive, strict=True) if on]
@@ -191,8 +194,8 @@ class LinearModel(Estimator):
         self,
         terms: Sequence[Term],
         status: Mapping[str, Status],
-        solution: _Solution,
-        regression: _Scaled | None,
+        solution: Solution,
+        regression: Regression | None,
     ) -> list[Parameter]:
         low, high, errors = self._bounds(solution, regression)
         kept = [term.name for term in terms if status[term.name] == "positive"]
@@ -210,14 +213,14 @@ class LinearModel(Estimator):
         return parameters
 
     def _bounds(
-        self, solution: _Solution, regression: _Scaled | None
+        self, solution: Solution, regression: Regression | None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Confidence bounds and standard errors, shape ``(terms,)`` each.
 
         Where the data put terms at zero, bounds that take them to be nothing would be too narrow
         for their neighbours, and bounds that let them go below zero forget what is known: both
         kinds count, so an interval holds either way. The noise model is not trusted where the
-        residuals contradict it, see `_Scaled`. No bound is below zero.
+        residuals contradict it, see `Regression`. No bound is below zero.
         """
         low, high, errors = (np.full(len(solution.positive), np.nan) for _ in range(3))
         whole = np.ones_like(solution.positive)
@@ -339,54 +342,6 @@ def _dependence(name: str, column: np.ndarray, earlier: Mapping[str, np.ndarray]
         f"the data cannot tell {name} from {', '.join(others)}",
         "measure runs in which they differ, or leave one of the terms out",
     )
-
-
-@dataclass(frozen=True)
-class _Solution:
-    """Estimates at their bound or above, and the weighted rows that they come from."""
-
-    design: np.ndarray
-    times: np.ndarray
-    weights: np.ndarray
-    estimates: np.ndarray
-
-    @property
-    def positive(self) -> np.ndarray:
-        return self.estimates > 0
-
-    def regression(self, columns: np.ndarray) -> _Scaled:
-        """Weighted least squares on columns of length one; figures are scaled back."""
-        from statsmodels.regression.linear_model import WLS  # 1.3 s that predicting spares
-
-        design = self.design[:, columns]
-        scale = np.linalg.norm(design * self.weights[:, None], axis=0)
-        return _Scaled(WLS(self.times, design / scale, weights=self.weights**2).fit(), scale)
-
-
-class _Scaled:
-    """Figures of a regression whose columns had been divided by ``scale``.
-
-    Confidence bounds are the wider of two: those of the noise model, and those of the
-    heteroscedasticity-consistent errors (HC3, MacKinnon and White 1985), which do not trust it.
-    """
-
-    def __init__(self, result: Any, scale: np.ndarray) -> None:
-        self._result, self._columns = result, scale
-        with np.errstate(divide="ignore", invalid="ignore"):
-            consistent = np.asarray(result.HC3_se)
-        # A row that alone determines a parameter has no residual of its own to judge it by.
-        consistent = np.where(np.isfinite(consistent), consistent, 0.0)
-        self._cautious = np.maximum(result.bse, consistent) / scale
-        self.bse = result.bse / scale
-        self.scale = result.scale
-
-    def conf_int(self, alpha: float) -> np.ndarray:
-        half = t_quantile(1 - alpha / 2, int(self._result.df_resid)) * self._cautious
-        centre = np.asarray(self._result.params) / self._columns
-        return np.column_stack([centre - half, centre + half])
-
-    def cov_params(self) -> np.ndarray:
-        return np.asarray(self._result.cov_params()) / np.outer(self._columns, self._columns)
 
 
 def _json(value: Any) -> Any:
