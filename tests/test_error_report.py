@@ -227,7 +227,7 @@ class TestJson:
         [
             (np.float64(0.5), 0.5), (np.int64(3), 3), (np.bool_(True), True), (np.str_("x"), "x"),
             (np.nan, None), (np.inf, None), (-np.inf, None), (np.float32("nan"), None),
-            (None, None), (pd.NA, None), (pd.NaT, None), (np.datetime64("NaT"), None),
+            (None, None), (pd.NA, None), (pd.NaT, None), (np.datetime64("NaT", "ns"), None),
             (pd.Timestamp("2026-11-30", tz="UTC"), "2026-11-30T00:00:00+00:00"),
             (datetime.date(2026, 11, 30), "2026-11-30"),
             (datetime.datetime(2026, 11, 30), "2026-11-30T00:00:00"),

@@ -25,7 +25,7 @@ from fitkit.models.columns import (
     take,
 )
 
-NULLS = [None, float("nan"), np.nan, np.float64("nan"), pd.NA, pd.NaT, np.datetime64("NaT")]
+NULLS = [None, float("nan"), np.nan, np.float64("nan"), pd.NA, pd.NaT, np.datetime64("NaT", "ns")]
 
 
 @pytest.mark.parametrize("value", NULLS, ids=repr)
