@@ -19,6 +19,8 @@ from fitkit.records import TABLES
 from fitkit.schema import unit
 
 _TOP = 6
+_WIDTH = 150  # characters that a line of a terminal may take
+_AS_COLUMNS = 4
 
 
 @click.command(epilog="Example: fitkit show runs-parquet steps --where 'rank == 0' --limit 5")
@@ -76,19 +78,46 @@ def _show_rows(rows: pd.DataFrame, total: int, table: str, as_json: bool) -> Non
         print_json({"table": table, "n_rows": total, "rows": records(rows)})
         return
     known = rows.dropna(axis="columns", how="all")
-    cells = tuple(
-        tuple(_cell(value, name) for name, value in zip(known.columns, row, strict=True))
-        for row in known.itertuples(index=False)
-    )
     hidden = [name for name in rows.columns if name not in known.columns]
-    notes = [f"{len(hidden)} columns are null in all these rows: {', '.join(hidden)}"]
+    notes = ["null in all these rows: " + ", ".join(hidden)]
     print_result(
         Summary(
             f"{table}: {len(rows)} of {total} rows",
-            tables=[Table(tuple(known.columns), cells, n_labels=len(known.columns))],
+            tables=_row_tables(known),
             notes=notes if hidden and len(rows) else [],
         )
     )
+
+
+def _row_tables(known: pd.DataFrame) -> list[Table]:
+    """The rows as lines if they fit; else a few as columns, or many in blocks of columns."""
+    names = [str(name) for name in known.columns]
+    lines = [
+        tuple(_cell(value, name) for name, value in zip(names, row, strict=True))
+        for row in known.itertuples(index=False)
+    ]
+    widths = [max(map(len, column)) + 2 for column in zip(names, *lines, strict=True)]
+    if sum(widths) > _WIDTH and 0 < len(lines) <= _AS_COLUMNS:
+        numbers = tuple(f"row {k}" for k in range(1, len(lines) + 1))
+        fields = tuple(zip(names, *lines, strict=True))
+        return [Table(("column", *numbers), fields, n_labels=1 + len(lines))]
+    blocks, width = [[0]] if names else [], 0
+    for k, size in enumerate(widths):
+        width += size
+        if width > _WIDTH and blocks[-1] != [0]:
+            # The first column, which names the row, leads every block.
+            blocks.append([0])
+            width = widths[0] + size
+        if k:
+            blocks[-1].append(k)
+    return [
+        Table(
+            tuple(names[k] for k in block),
+            tuple(tuple(line[k] for k in block) for line in lines),
+            n_labels=len(block),
+        )
+        for block in blocks
+    ]
 
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:

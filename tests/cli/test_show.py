@@ -96,4 +96,4 @@ def test_columns_that_are_null_are_named_instead_of_shown(
     fitkit_run: Run, sample_dataset: Path
 ) -> None:
     found = fitkit_run("show", sample_dataset, "runs", "--limit", "1")
-    assert "columns are null in all these rows: job_id, " in found.out
+    assert "null in all these rows: job_id, " in found.out
