@@ -262,13 +262,21 @@ def parse(parser: Parser, source: Source) -> list[Record]:
     return records
 
 
+def shortened(content: bytes) -> bytes:
+    """Without the middle of a long log: its ends have lines of every form, and are read sooner."""
+    begin = content.rfind(b"\n", 0, 12_000) + 1
+    end = content.rfind(b"\n", 0, -6_000) + 1
+    return content[:begin] + content[max(begin, end) :]
+
+
 @cache
 def sample(folder: str) -> tuple[Parser, dict[str, bytes]]:
     """The parser of a sample, and its files, unpacked."""
     files = {}
     for path in sorted((DATA / folder).iterdir()):
         content = path.read_bytes()
-        files[path.name] = gzip.decompress(content) if path.suffix == ".gz" else content
+        content = gzip.decompress(content) if path.suffix == ".gz" else content
+        files[path.name] = shortened(content)
     logs = {name: x for name, x in files.items() if not name.endswith((".toml", ".md", ".py"))}
     (parser,) = (parser for parser in PARSERS if parser.name == folder.partition("/")[0])
     return parser, logs
@@ -321,7 +329,7 @@ def damaged(data: st.DataObject, content: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(data=st.data())
 def test_a_damaged_log_is_read_or_refused(folder: str, data: st.DataObject) -> None:
     parser, logs = sample(folder)

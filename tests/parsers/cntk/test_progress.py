@@ -1,0 +1,175 @@
+"""CNTK's progress lines: their dialects, what cannot be read, what is refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fitkit.errors import ParseError
+from fitkit.parsers.cntk import CntkParser
+from fitkit.parsers.source import Source, SourceFile
+from fitkit.records import Layer, Phase, Step
+
+GOOD = "Minibatch[ 1- 2]: loss = 2.5 * 64;\nFinished Epoch[1]: loss = 2.3 * 64 2s (32 samples/s);\n"
+END = "CNTKCommandTrainEnd: train\n"
+PARSER = CntkParser()
+Read = Callable[..., Any]
+
+
+def test_evaluation_lines_are_no_epochs(real: Read) -> None:
+    parsed = real("mlp_cv_test_heartbeat_n2")
+    assert [row[0] for row in parsed.steps()] == [1, 2, 3]
+    assert sum(row[2] for row in parsed.steps()) == 48
+
+
+def test_ranks_of_one_stream_are_not_epochs(real: Read) -> None:
+    parsed = real("merged_stdout_n2")
+    assert parsed.steps(0) == [(1, 0, 16, 4096, 3.463), (2, 16, 16, 4096, 1.372)]
+    assert parsed.steps(1) == [(1, 0, 16, 4096, 4.044), (2, 16, 16, 4096, 1.319)]
+    assert len(parsed.of(Step)) == 4
+    assert (parsed.run.n_workers, parsed.run.state) == (2, "completed")
+    assert parsed.codes == ["ranks_unlabelled"]
+
+
+def test_the_prefix_of_mpirun_tells_the_rank(real: Read) -> None:
+    parsed = real("mpirun_tag_output_n2")
+    assert parsed.steps(0) == [(1, 0, 16, 4096, 6.365), (2, 16, 16, 4096, 1.451)]
+    assert parsed.steps(1) == [(1, 0, 16, 4096, 5.832), (2, 16, 16, 4096, 1.466)]
+    spent = [(p.rank, p.phase, p.duration_s) for p in parsed.of(Phase) if p.phase != "epoch"]
+    assert sorted(spent) == [
+        (0, "init", 3.822),
+        (0, "train", 7.811),
+        (1, "init", 4.450),
+        (1, "train", 7.317),
+    ]
+    assert (parsed.codes, len(parsed.of(Layer))) == ([], 17)
+
+
+@pytest.mark.parametrize(
+    ("head", "tail", "expected"),
+    [
+        ("[3]: loss = 2.3", " * 4096, metric = 12.3% * 4096", (3, 4096, None)),
+        ("[3]: loss = 2.3", " * 60, metric = 9% * 60 4.1s (14.5 samples per second)", (3, 60, 4.1)),
+        ("[3 of 300]: loss = 2.3", " * 60 0.5s ( 72.9 samples per second)", (3, 60, 0.5)),
+        ("[2]: loss = 2.3", " * 60, metric = 1.0% * 60 0.5s (3.6 samples/s);", (2, 60, 0.5)),
+        ("[1]: [Training] loss = 2", " * 60, metric = 0.12 * 60 7s (8 samples/s);", (1, 60, 7.0)),
+        ("[1]: loss = 0.5", " * 60 1.5000e-005s (4000000.0 samples/s);", (1, 60, 1.5e-5)),
+        ("[1 of 9]: loss = 1.#QNAN", " * 60 1.500000e+002s (1.#INF samples/s);", (1, 60, 150.0)),
+        ("[1]: loss = -1.#IND00", " * 60, metric = 1.#QNAN% * 60 2s (3 samples/s);", (1, 60, 2.0)),
+        ("[1]: loss = -nan(ind)", " * 60 2.0s (30.0 samples/s);", (1, 60, 2.0)),
+        ("[1]: loss = inf", " * 0, metric = nan% * 0 2.0s ( 0.0 samples/s);", (1, 0, 2.0)),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("space", ["", " "])
+def test_dialects_of_epoch_lines(
+    log: Read, space: str, head: str, tail: str, expected: tuple[Any, ...]
+) -> None:
+    parsed = log(f"Finished Epoch{space}{head}{tail}\n{END}")
+    ((epoch, _, _, samples, seconds),) = parsed.steps()
+    assert (epoch, samples, seconds) == expected
+    is_nan = re.search("nan|QNAN|IND", head)
+    assert parsed.codes == ["nan_loss"] * bool(is_nan) + ["no_times"] * (seconds is None)
+
+
+@pytest.mark.parametrize(
+    ("line", "samples"),
+    [
+        (" Minibatch[   1-   4]: loss = 2.377221 * 1024, metric = 89.26% * 1024;", 1024),
+        ("Minibatch[1-4]: loss = 2.377221 * 1024, metric = 0.8926 * 1024;", 1024),
+        (" Minibatch[   1-   4]: loss = 2.377221 * 1024;", 1024),
+        (" Minibatch[   1-   4]: loss = 1.5000e-005 * 1024, metric = 1.#QNAN% * 1024", 1024),
+        (" Minibatch[   1-   4]: metric = 89.26% * 1024;", None),
+        (" Minibatch[   1-   4]: loss = 7533072666029172849639424.000000 * 0;", 0),
+    ],
+)
+def test_dialects_of_minibatch_lines(log: Read, line: str, samples: int | None) -> None:
+    parsed = log(f"{line}\n")
+    assert parsed.steps() == [(1, 0, 4, samples, None)]
+    assert parsed.codes == ["incomplete"]
+
+
+BAD = [
+    " Minibatch[   1-   4]: loss = 2.37.1 * 1024;",
+    " Minibatch[   4-   1]: loss = 2.37 * 1024;",
+    " Minibatch[   5-   4]: loss = 2.37 * 1024;",
+    " Minibatch[   0-   4]: loss = 2.37 * 1024;",
+    " Minibatch[   1-   4]: loss = 2.37 * " + "9" * 5000 + ";",
+    " Minibatch[   1-   4]: loss = 2.37 * 1024; Minibatch[   5-   8]: loss = 2.37 * 1024;",
+    "Finished Epoch[1]: loss = 2.37 * 4096 nans (1.0 samples/s);",
+    "Finished Epoch[1]: loss = 2.37 * 4096 1.#INFs (1.0 samples/s);",
+    "Finished Epoch[1]: loss = 2.37 * 4096 1e999s (1.0 samples/s);",
+    "Finished Epoch[1]: loss = 2.37 * 4096 1.5 minutes;",
+    "Finished Epoch[1]: loss = 2.37 * -4096 2.0s (1.0 samples/s);",
+]
+
+
+@pytest.mark.parametrize("line", BAD)
+def test_a_progress_line_that_cannot_be_read(log: Read, line: str) -> None:
+    text = f"train.logrank0\n{line}\n{GOOD}{END}"
+    with pytest.raises(ParseError, match=r"^train\.logrank0:2: cannot read: ") as caught:
+        log(text)
+    assert "skip" in caught.value.hint
+    parsed = log(text, skip_bad_lines=True)
+    assert parsed.codes == ["bad_line"]
+    assert parsed.steps() == [(1, 0, 2, 64, 2.0)]
+
+
+@pytest.mark.parametrize("length", [33, 57, 60, 66, 70, 84])
+def test_a_cut_last_line_is_noted_and_not_believed(log: Read, length: int) -> None:
+    cut = "Finished Epoch[2 of 3]: loss = 2.329252 * 4096, metric = 89.09% * 4096 7.335s (558.4 s"
+    parsed = log(GOOD + cut[:length])
+    assert [note[1:3] for note in parsed.notes] == [(3, "truncated"), (None, "incomplete")]
+    assert parsed.steps() == [(1, 0, 2, 64, 2.0)]
+
+
+def test_a_last_line_that_is_whole_needs_no_line_end(log: Read) -> None:
+    parsed = log(GOOD.rstrip())
+    assert parsed.steps() == [(1, 0, 2, 64, 2.0)]
+    assert parsed.codes == ["incomplete"]
+
+
+@pytest.mark.parametrize(
+    "times",
+    ["1.2.3s, train 4.0s (rank 0)", "nans, train 4.0s (rank 0)", "1s, train 2s (rank 1234567)"],
+)
+def test_facts_that_cannot_be_read_are_not_known(log: Read, times: str) -> None:
+    count = f"Training {'9' * 5000} parameters in 6 parameter tensors."
+    parsed = log(f"{count}\nwall: import+build {times}\n{GOOD}")
+    assert parsed.run.n_params is None
+    assert [p.phase for p in parsed.of(Phase)] == ["epoch"]
+
+
+def test_ranks_may_state_the_hosts_in_any_order(log: Read) -> None:
+    line = "requestnodes [MPIWrapperMpi]: using 2 out of 2 MPI nodes{} (2 requested); we (0) are in"
+    first, second = line.format(""), line.format(" on a single host")
+    assert log(f"{first}\n{second}\n{first}\n{GOOD}").run.n_nodes == 1
+    assert log(f"{first}\n{first}\n{GOOD}").run.n_nodes is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        " Epoch[ 1 of 3]-Minibatch[   1- 500, 26.67%]: ce = 0.47 * 16000; time = 2.3884s;",
+        "12/15/2016 08:37:02: Starting minibatch loop.",
+        "Finished Epoch[ 1 of 4]: [Training] CE = 1.75 * 10000; epochTime=0.910396s",
+        "Finished Epoch[ 1 of 3]: [Training Set] TrainLossPerSample = 3.0; EpochTime=67.710531",
+    ],
+)
+def test_brainscript_logs_are_refused_by_name(log: Read, line: str) -> None:
+    text = f"ping [mpihelper]: 2 nodes pinging each other\n{line}\n"
+    for skip in (False, True):
+        with pytest.raises(ParseError, match=r"^stderr\.txt:2: a BrainScript progress line"):
+            log(text, "stderr.txt", skip_bad_lines=skip)
+
+
+def test_real_brainscript_logs_are_refused_by_name(shared: Path) -> None:
+    paths = sorted((shared / "cntk" / "public_baselines").glob("*.txt.gz"))
+    files = [file for p in paths if PARSER.recognises((file := SourceFile(p, p.name)).head())]
+    assert len(files) == 16
+    for file in files:
+        with pytest.raises(ParseError, match="a BrainScript progress line"):
+            list(PARSER.parse(Source(file.label, (file,))))
