@@ -119,6 +119,7 @@ class ErrorReport:
     notes: Sequence[str] = ()
     n_runs: int = 0
     data: str = ""
+    is_held_out: bool = True
     command: str = ""
     breakdown: pd.DataFrame = field(default_factory=pd.DataFrame)
 
@@ -162,17 +163,29 @@ class ErrorReport:
         return {key: figures[key] for key in ("n", *_FIGURES)}
 
     @property
+    def title(self) -> str:
+        """What was judged."""
+        what = "on held-out runs" if self.is_held_out else "with a model fitted elsewhere"
+        return f"Prediction error of recipe {self.recipe} {what}"
+
+    @property
     def verdict(self) -> str:
         """The result in one sentence."""
         overall, worst = self.overall, self._worst()
+        held_out = "held-out " if self.is_held_out else ""
         text = (
-            f"On {overall['n']:.0f} held-out configurations the model errs by "
+            f"On {overall['n']:.0f} {held_out}configurations the model errs by "
             f"{format_share(overall['median_ape'])} in the median and "
             f"{format_share(overall['mape'])} on average"
         )
         if np.isfinite(self.noise_floor["mape"]):
             text += f"; two repetitions differ by {format_share(self.noise_floor['mape'])}"
         return text + (f". Worst: {worst}." if worst else ".")
+
+    def _extrapolated(self) -> str:
+        """How many rows lie outside what the fit that predicts them had measured."""
+        far = int((self.rows.status == "extrapolated").sum()) if "status" in self.rows else 0
+        return f"{far} of {len(self.rows)} lie outside the range of their fit" if far else ""
 
     def _worst(self) -> str:
         groups = self.groups[self.groups.by.isin(["layer and phase", "phase", "held out"])]
@@ -193,9 +206,10 @@ class ErrorReport:
             "time": f"{self.target}, {self.statistic} over steps and repetitions",
             "runs": str(self.n_runs),
             **({"run totals": _figures_text(self.run_error)} if len(self.runs) > 1 else {}),
+            **({"extrapolated": self._extrapolated()} if self._extrapolated() else {}),
         }
         return Summary(
-            f"Prediction error of recipe {self.recipe} on held-out runs",
+            self.title,
             facts, [t for t in tables if t.rows], [self.verdict, *self.notes],
         )  # fmt: skip
 
@@ -302,7 +316,7 @@ class ErrorReport:
         columns = ["by", "value", "n", "mape", "median_ape", "bias", "floor", *BASELINES]
         groups = self.groups[columns].rename(columns=lambda c: c.replace("perfect_", "perfect "))
         return ErrorPage(
-            title=f"Prediction error of recipe {self.recipe} on held-out runs",
+            title=self.title,
             verdict=self.verdict,
             facts=self._facts(),
             overall=self.clocks[["clock", "n", *_FIGURES, "floor", "coverage", "width"]],

@@ -18,6 +18,7 @@ from fitkit.features import FRAMES, Statistic, configurations, pool_repeats
 from fitkit.models.columns import key_text
 from fitkit.models.performance import PerformanceModel
 from fitkit.models.recipes import Recipe, recipe_named
+from fitkit.models.terms import needed_columns
 
 # The clocks of the logs tell times from a microsecond on.
 CLOCK_RESOLUTION_S = 1e-6
@@ -86,6 +87,8 @@ def measurements(
         raise ValueError(f"no column {target!r} to fit; there are {', '.join(frame.columns)}")
     frame = chosen.prepare(frame)
     frame, notes = _measurable(frame, target)
+    frame, lacking = _complete(frame, chosen)
+    notes += lacking
     if frame.empty:
         raise FitError(f"no rows for recipe {recipe}", "widen the condition, or ingest more runs")
     # A column that terms read but the data lack is unknown, not an error.
@@ -109,7 +112,28 @@ def _frame(
     return FRAMES[recipe](dataset, statistic)
 
 
+def _complete(frame: pd.DataFrame, recipe: Recipe) -> tuple[pd.DataFrame, tuple[str, ...]]:
+    """Leave out rows that lack a column which other rows of their group have.
+
+    One such row would make the column unknown for its whole group.
+    """
+    columns = [name for name in needed_columns(recipe.terms) if name in frame.columns]
+    if frame.empty or not columns:
+        return frame, ()
+    null = frame[columns].isna()
+    by_group = null.groupby([frame[name].map(key_text) for name in recipe.groups])
+    lacking = null & ~by_group.transform("all").astype(bool)
+    rows = lacking.any(axis="columns").to_numpy()
+    if not rows.any():
+        return frame, ()
+    names = ", ".join(name for name in columns if lacking[name].any())
+    note = f"{rows.sum()} rows lack {names}, which others of their group have: left out"
+    return frame[~rows].reset_index(drop=True), (note,)
+
+
 def _measurable(frame: pd.DataFrame, target: str) -> tuple[pd.DataFrame, tuple[str, ...]]:
+    if frame[target].dtype.kind in "mM":
+        raise ValueError(f"{target} holds {frame[target].dtype}: give seconds as numbers")
     times = to_numbers(frame[target])
     known = np.isfinite(times)
     long_enough = times >= CLOCK_RESOLUTION_S

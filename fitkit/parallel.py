@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
@@ -19,7 +20,8 @@ def parallel_map(
     function
         A function that can be pickled when ``n_jobs`` is not 1.
     n_jobs
-        Processes to use; 1 stays in this process, -1 takes every core.
+        Processes to use; 1 stays in this process, -1 takes every core, and there are never more
+        than cores.
 
     Raises
     ------
@@ -32,6 +34,7 @@ def parallel_map(
         return map(function, items)
     from joblib import Parallel, delayed  # 0.2 s that one process does not need
 
+    n_jobs = min(n_jobs, os.cpu_count() or 1)
     results: Iterator[Result] = Parallel(n_jobs=n_jobs, return_as="generator")(
         delayed(function)(item) for item in items
     )

@@ -148,7 +148,9 @@ def validate(
         if found.target != model.target:
             raise ValueError(f"the model predicts {model.target}, not {found.target}")
         trial = _Trial("all rows, with a model fitted elsewhere", _given(model), level)
-        return _judge(found, trial, model.params_, data)
+        report = _judge(found, trial, model.params_, data)
+        report.is_held_out = False
+        return report
     split = Split(hold_out, leave_out, folds, scale_up, keep_smallest, seed)
     found = measurements(data, recipe, where=where, target=target, statistic=statistic)
     trial = _Trial(str(split), _folds(split), level)

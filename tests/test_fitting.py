@@ -190,3 +190,30 @@ class TestRefusals:
 def test_numbers_are_floats_and_words_are_none():
     found = to_numbers(pd.Series([1, "2", None, "x", pd.NA, np.inf], dtype=object))
     np.testing.assert_array_equal(found, [1, 2, np.nan, np.nan, np.nan, np.inf])
+
+
+def test_a_row_that_lacks_what_its_group_has_is_left_out_and_said():
+    frame = pd.DataFrame(
+        {"network": "a", "local_batch": [1.0, 2.0, 4.0, 8.0, np.nan], "step_s": [3, 4, 6, 10, 50]}
+    )
+    model = fitkit.fit(frame, "step")
+    per_sample = model.params_.set_index("term").estimate
+    assert per_sample[["fixed", "per_sample"]].to_numpy() == pytest.approx([2.0, 1.0])
+    assert model.notes == ["1 rows lack local_batch, which others of their group have: left out"]
+
+
+def test_a_column_that_a_whole_group_lacks_leaves_its_rows():
+    frame = pd.DataFrame(
+        {"network": ["a"] * 3 + ["b"] * 3, "local_batch": [1, 2, 4, None, None, None],
+         "step_s": [3.0, 4, 6, 5, 5, 5]}
+    )  # fmt: skip
+    model = fitkit.fit(frame, "step")
+    assert model.provenance["n_rows"] == 6
+    assert model.notes == []
+    assert any("per_sample is left out of 1 of 2 groups" in text for text in model.left_out())
+
+
+def test_times_that_are_durations_or_dates_are_refused():
+    frame = pd.DataFrame({"local_batch": [1.0, 2.0], "step_s": pd.to_timedelta([1, 2], unit="s")})
+    with pytest.raises(ValueError, match="give seconds as numbers"):
+        fitkit.fit(frame, "step")

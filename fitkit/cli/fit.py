@@ -74,7 +74,7 @@ def command(
             "n_rows": model.provenance["n_rows"],
             "parameters": parameters.to_dict("records"),
             "groups": len(model.boxes),
-            "warnings": model.notes,
+            "warnings": [*model.notes, *model.left_out()],
         }
         print_json(plain_json(document))
     else:

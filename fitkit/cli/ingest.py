@@ -162,6 +162,8 @@ def _report_problems(results: list[SourceResult], quiet: bool) -> None:
         if result.status == "failed":
             complain(result.error, result.hint, 0)
     strangers = [result for result in results if result.status == "unrecognised"]
+    if len(results) == 1:
+        strangers = []  # said by the exit status
     warn((r.error for r in strangers[:_SHOWN]), quiet)
     if strangers:
         more = f"{len(strangers) - _SHOWN} more files are no logs of a known format; "

@@ -137,7 +137,8 @@ def _summary(
         for row in rows
     ]
     names = (*features, "predicted", "low", "high", "status", "reason")
-    title = f"{model.target} of recipe {model.recipe.name}, with its {level:.0%} interval"
+    what = f"{model.statistic} over steps and repetitions"
+    title = f"{model.target} of recipe {model.recipe.name}: {what}, with its {level:.0%} interval"
     return Summary(title, tables=[Table(names, tuple(cells), n_labels=len(features))])
 
 

@@ -8,13 +8,15 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import date
+from datetime import date, datetime
 from typing import Any
 
 from fitkit.dataset import Dataset
 from fitkit.ingestion.discovery import SourceResult, unreadable
 from fitkit.parallel import parallel_map
 from fitkit.parsers import Parser, Source, SourceFile
+from fitkit.records import Run
+from fitkit.schema import column_types
 
 Member = tuple[str, str, int]  # name, SHA-256 and bytes of a file, decompressed
 
@@ -82,6 +84,9 @@ def make_plan(sources: Sequence[tuple[Source, Parser]], dataset: Dataset) -> Pla
     for source, parser in sources:
         key = source.source_id
         row = stored.get(key)
+        if row is not None:
+            # What was said of a source stays said until it is said otherwise.
+            source = source.with_metadata(_told(row) | dict(source.metadata))
         holder = holders.of(source) if row is None else None
         if key in seen or (row is not None and _is_same(source, parser, row)):
             holder = key
@@ -123,6 +128,15 @@ def _without_parts(plan: Plan, whole_of: Mapping[str, str]) -> Plan:
 
 def _members(row: Mapping[str, Any]) -> tuple[Member, ...]:
     return tuple((name, sha, n_bytes) for name, sha, n_bytes in json.loads(row["files"]))
+
+
+def _told(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Metadata that a source was stored with; instants become instants again."""
+    instants = {name for name, (kind, *_) in column_types(Run).items() if kind is datetime}
+    return {
+        key: datetime.fromisoformat(value) if key in instants else value
+        for key, value in json.loads(row["metadata"]).items()
+    }
 
 
 def _is_same(source: Source, parser: Parser, row: Mapping[str, Any]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import warnings
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -185,23 +186,37 @@ class PerformanceModel:
         """Parameters: ``group, term, estimate, std_err, ci_low, ci_high, unit, status``."""
         return self.estimator.params_
 
+    def left_out(self) -> list[str]:
+        """Which terms have no parameter in some groups, and why: a sentence each."""
+        why = {
+            "undetermined": "the measurements cannot tell it from earlier terms",
+            "unknown": "a column that it needs is null",
+        }
+        count = Counter(
+            (parameter.term, parameter.status)
+            for model in self.estimator.groups_.values()
+            for parameter in model.parameters_
+            if parameter.status in why
+        )
+        return [
+            f"term {term} is left out of {n} of {len(self.boxes)} groups: {why[status]}"
+            for (term, status), n in count.items()
+        ]
+
     def summary(self) -> Summary:
         """What was fitted, parameter by parameter, in units that can be read."""
-        rows, left_out = [], 0
+        rows = []
         labels = group_labels(self.estimator.groups_, self.recipe.groups)
         for key, model in self.estimator.groups_.items():
             shown = [p for p in model.parameters_ if p.status in ("positive", "zero")]
-            left_out += len(model.parameters_) - len(shown)
             for p in shown:
                 interval = f"{_plain(p.ci_low, p.unit)} … {_plain(p.ci_high, p.unit)}"
                 estimate = format_quantity(p.estimate, p.unit)
                 rows.append((labels[key], p.term, estimate, interval, str(model.n_obs_)))
         terms = {row[1] for row in rows}
-        notes = list(self.notes)
+        notes = [*self.notes, *self.left_out()]
         if len(rows) > _SHOWN_PARAMETERS:
             notes.append(f"{len(rows) - _SHOWN_PARAMETERS} more parameters are not shown")
-        if left_out:
-            notes.append(f"{left_out} terms are left out of a group that cannot determine them")
         return Summary(
             f"Model of recipe {self.recipe.name}",
             {

@@ -252,7 +252,7 @@ class Source:
             yield number + 1, rest.decode("utf-8", "replace")
 
     def read_json(self, file: SourceFile) -> Any:
-        """Decode a JSON file.
+        """Decode a JSON file; of a list that is cut, what is there up to its last whole entry.
 
         Raises
         ------
@@ -265,10 +265,24 @@ class Source:
                 buffer.write(block)
         except EOFError as error:
             self.problems.note(file, None, "truncated", str(error))
+        text = buffer.getvalue().decode("utf-8", "replace")
         try:
-            return json.loads(buffer.getvalue().decode("utf-8", "replace"))
+            return json.loads(text)
         except (ValueError, RecursionError) as error:
+            whole = text[: text.rfind("}") + 1]
+            if whole.lstrip().startswith("["):
+                with suppress(ValueError, RecursionError):
+                    entries = json.loads(whole + "]")
+                    self.problems.note(file, None, "truncated", f"the list is cut: {error}")
+                    return entries
             raise ParseError(file.label, 0, f"not valid JSON: {error}") from error
+
+    def with_metadata(self, metadata: Mapping[str, Any]) -> Source:
+        """The same files with other metadata; their hashes are not computed again."""
+        source = replace(self, metadata=metadata)
+        if "digests" in self.__dict__:
+            source.__dict__["digests"] = self.digests
+        return source
 
     def complete(self, run: Run) -> Run:
         """Let the user's metadata win over what the log says; a conflict is a diagnostic."""

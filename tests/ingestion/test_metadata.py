@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from fitkit.dataset import Dataset
 from fitkit.errors import ParseError
+from fitkit.ingestion import Options, ingest_each
 from fitkit.ingestion.metadata import check_metadata, in_utc, read_setting, read_side_files
 from fitkit.parsers import SourceFile
 
@@ -156,3 +158,16 @@ def test_instants_in_any_zone_are_the_same_instant() -> None:
     naive = NOON.replace(tzinfo=None)
     for value in (NOON, oslo, naive):
         assert in_utc({"started_at": value, "device": "x"}) == {"started_at": NOON, "device": "x"}
+
+
+def test_what_was_said_stays_said_until_it_is_said_otherwise(data: Path, tmp_path: Path) -> None:
+    run, store = data / "cntk" / "shape_mlpw_128_mb16_rep1", Dataset(tmp_path / "runs")
+
+    def device(**metadata: str) -> tuple[str, str]:
+        (result,) = ingest_each([run], store, options=Options(metadata=metadata))
+        return result.status, store.read("runs").device[0]
+
+    assert device(device="A100") == ("ingested", "A100")
+    assert device() == ("unchanged", "A100")
+    assert device(system="s") == ("ingested", "A100")
+    assert device(device="B200") == ("ingested", "B200")

@@ -293,10 +293,10 @@ class TestSummary:
         assert "n_params 1000000 · A100 · n_threads 4" in text
         assert " bert · forward " in text
 
-    def test_terms_that_were_left_out_are_counted(self):
+    def test_terms_that_were_left_out_are_named(self):
         frame = phases().query("n_workers == 1")
         text = str(fitkit.fit(frame, "phases").summary())
-        assert "4 terms are left out of a group that cannot determine them" in text
+        assert "term server_fan_in is left out of 4 of 4 groups: the measurements cannot" in text
 
     def test_many_parameters_are_cut_and_counted(self):
         frame = pd.concat([phases().assign(network=f"n{i}") for i in range(12)])

@@ -73,7 +73,7 @@ class CntkParser:
         run = _run(source, found)
         yield run
         yield from _epochs(run, found)
-        comm = _transfer_times(source, found)
+        comm = _transfer_times(source, found, run.n_workers)
         for rank in found.ranks:
             if rank in found.profiles:
                 yield from _profiled(run, rank, found, comm)
@@ -124,6 +124,10 @@ def _run(source: Source, found: _Files) -> Run:
     n_workers: int | None = source.metadata.get("n_workers") or facts.n_workers
     if n_workers is None and len(found.ranks) > 1:
         n_workers = len(found.ranks)
+    if n_workers and 0 < len(found.ranks) < n_workers:
+        source.problems.note(
+            source.label, None, "missing_ranks", f"logs of {len(found.ranks)} of {n_workers} ranks"
+        )
     starved = _n_starved(source, found)
     effective = max(n_workers - starved, 0) if n_workers else None
     batch = next((r.batch for r in text.ranks.values() if r.batch), None)
@@ -215,14 +219,15 @@ def _unfinished(
         yield Step(run.run_id, rank, count, None, window.epoch, first + window.first - 1, samples)
 
 
-def _transfer_times(source: Source, found: _Files) -> list[float] | None:
+def _transfer_times(source: Source, found: _Files, n_workers: int | None) -> list[float] | None:
     """Transfer time of each step: the shortest aggregation over the ranks; the rest is waiting."""
     steps = [profile.steps for profile in found.profiles.values()]
     if not any("Gradient Aggregation" in rows for rows in found.summaries.values()) and not any(
         "comm" in step.phases for rank in steps for step in rank
     ):
         return None
-    if len(found.profiles) < len(found.ranks) or len({len(rank) for rank in steps}) > 1:
+    n_ranks = max(len(found.ranks), n_workers or 0)
+    if len(found.profiles) < n_ranks or len({len(rank) for rank in steps}) > 1:
         source.problems.note(
             source.label, None, "wait_unknown",
             "no traces of all ranks that match step by step: comm includes waiting for the slowest",

@@ -11,7 +11,7 @@ import pytest
 
 from fitkit.errors import ParseError
 from fitkit.parsers.cntk import CntkParser
-from fitkit.parsers.source import SourceFile
+from fitkit.parsers.source import Source, SourceFile
 from fitkit.records import Phase
 
 GOOD = "Minibatch[ 1- 2]: loss = 2.5 * 64;\nFinished Epoch[1]: loss = 2.3 * 64 2s (32 samples/s);\n"
@@ -176,3 +176,13 @@ def test_recognises_nothing_else(head: bytes) -> None:
 def test_one_run_is_one_folder() -> None:
     files = [SourceFile(Path(p), p) for p in ("a/logrank1", "b/logrank0", "a/logrank0")]
     assert PARSER.group(files) == [(files[2], files[0]), (files[1],)]
+
+
+def test_a_rank_whose_logs_are_missing_is_named(data: Path) -> None:
+    folder = data / "cntk" / "mlpbig_dp_n2_mb128_rep1"
+    others = ("_1.json.gz", "_1.txt", "rank1", ".toml")
+    paths = [path for path in sorted(folder.iterdir()) if not path.name.endswith(others)]
+    files = tuple(SourceFile(path, path.name) for path in paths)
+    source = Source("run", files)
+    list(CntkParser().parse(source))
+    assert {code for _, _, code, _ in source.problems.notes} == {"missing_ranks", "wait_unknown"}
