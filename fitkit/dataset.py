@@ -122,9 +122,9 @@ class Dataset:
             if name not in schema.names:
                 raise ValueError(f"no column {name!r} in {table}: {', '.join(schema.names)}")
         paths = [self.path / table / f"{source_id}.parquet" for source_id in self.source_ids()]
-        parts = [_read(path, schema) for path in paths if path.is_file()]
-        whole = pa.concat_tables(parts) if parts else schema.empty_table()
-        return whole.select(list(columns)) if columns is not None else whole
+        names = schema.names if columns is None else list(columns)
+        parts = [_read(path, schema, names) for path in paths if path.is_file()]
+        return pa.concat_tables(parts) if parts else schema.empty_table().select(names)
 
     def read(self, table: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
         """Read a table of all sources as a DataFrame; missing counts are NaN."""
@@ -231,13 +231,14 @@ class Dataset:
             (self.path / table / f"{source_id}.parquet").unlink(missing_ok=True)
 
 
-def _read(path: Path, schema: pa.Schema) -> pa.Table:
+def _read(path: Path, schema: pa.Schema, columns: list[str]) -> pa.Table:
     try:
         # Not read_table: it takes folders named "key=value" above the file for columns.
         with pq.ParquetFile(path) as file:
-            table = file.read()
-        if table.schema.names == schema.names:
-            return table.cast(schema)
+            if file.schema_arrow.names == schema.names:
+                table = file.read(columns).select(columns)
+                wanted = pa.schema(map(schema.field, columns), metadata=schema.metadata)
+                return table.cast(wanted)
     except (pa.ArrowException, OSError) as error:
         raise SchemaError(f"{path}: not readable: {error}", _ELSEWHERE) from error
     raise SchemaError(f"{path}: columns of another fitkit version", _ELSEWHERE)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
@@ -118,7 +117,6 @@ class ErrorReport:
     groups: pd.DataFrame
     notes: Sequence[str] = ()
     n_runs: int = 0
-    data: str = ""
     is_held_out: bool = True
     command: str = ""
     breakdown: pd.DataFrame = field(default_factory=pd.DataFrame)
@@ -201,17 +199,8 @@ class ErrorReport:
         """The report for a terminal or a notebook."""
         tables = [self._clock_table(), self._baseline_table()]
         tables += [self._group_table(by) for by in dict.fromkeys(self.groups.by)]
-        facts = {
-            "split": self.split,
-            "time": f"{self.target}, {self.statistic} over steps and repetitions",
-            "runs": str(self.n_runs),
-            **({"run totals": _figures_text(self.run_error)} if len(self.runs) > 1 else {}),
-            **({"extrapolated": self._extrapolated()} if self._extrapolated() else {}),
-        }
-        return Summary(
-            self.title,
-            facts, [t for t in tables if t.rows], [self.verdict, *self.notes],
-        )  # fmt: skip
+        shown = [table for table in tables if table.rows]
+        return Summary(self.title, self._facts(), shown, [self.verdict, *self.notes])
 
     def _clock_table(self) -> Table:
         rows = [
@@ -309,19 +298,19 @@ class ErrorReport:
         features = [c for c in self.rows.columns if c not in (*names, *BASELINES) and _is_told(c)]
         told = [c for c in features if len(self.rows[c].unique()) > 1]
         rows = self.rows[self.rows.predicted_s.notna()]
+        words = {name: name.replace("_", " ") for name in BASELINES}
         baselines = pd.DataFrame(
             [{"name": "fitkit", **self.overall}]
-            + [{"name": n.replace("_", " "), **f} for n, f in self.baselines.items()]
+            + [{"name": words[name], **figures} for name, figures in self.baselines.items()]
         )
         columns = ["by", "value", "n", "mape", "median_ape", "bias", "floor", *BASELINES]
-        groups = self.groups[columns].rename(columns=lambda c: c.replace("perfect_", "perfect "))
         return ErrorPage(
             title=self.title,
             verdict=self.verdict,
             facts=self._facts(),
             overall=self.clocks[["clock", "n", *_FIGURES, "floor", "coverage", "width"]],
             baselines=baselines[["name", "mape", "median_ape"]],
-            groups=groups.rename(columns={"nearest_configuration": "nearest configuration"}),
+            groups=self.groups[columns].rename(columns=words),
             rows=rows.reindex(columns=[*names, *told]),
             parameters=parameters.assign(meaning=meanings),
             breakdown=self.breakdown,
@@ -343,14 +332,11 @@ class ErrorReport:
             )
         if len(self.runs) > 1:
             facts["Run totals"] = _figures_text(self.run_error)
+        if extrapolated := self._extrapolated():
+            facts["Extrapolated"] = extrapolated
         if self.command:
             facts["How to reproduce"] = self.command
         return facts
-
-
-def command_line(words: Sequence[str]) -> str:
-    """A command as a user would paste it."""
-    return shlex.join(words)
 
 
 def _is_told(name: str) -> bool:

@@ -11,6 +11,7 @@ import types
 from collections.abc import Iterable
 from dataclasses import MISSING, fields
 from datetime import datetime
+from functools import cache
 from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
@@ -67,6 +68,7 @@ def unit(column: str) -> str | None:
     return next((text for end, text in _UNITS.items() if column.endswith(end)), None)
 
 
+@cache
 def arrow_schema(table: str) -> pa.Schema:
     """Arrow schema of a table; its key-value metadata names table and version."""
     columns = [

@@ -148,13 +148,13 @@ def validate(
         if found.target != model.target:
             raise ValueError(f"the model predicts {model.target}, not {found.target}")
         trial = _Trial("all rows, with a model fitted elsewhere", _given(model), level)
-        report = _judge(found, trial, model.params_, data)
+        report = _judge(found, trial, model.params_)
         report.is_held_out = False
         return report
     split = Split(hold_out, leave_out, folds, scale_up, keep_smallest, seed)
     found = measurements(data, recipe, where=where, target=target, statistic=statistic)
     trial = _Trial(str(split), _folds(split), level)
-    return _judge(found, trial, fit_measurements(found).params_, data)
+    return _judge(found, trial, fit_measurements(found).params_)
 
 
 Predictions = tuple[pd.DataFrame, list[str]]
@@ -264,9 +264,7 @@ def _work(found: Measurements) -> np.ndarray:
 # -- judging -------------------------------------------------------------------------------
 
 
-def _judge(
-    found: Measurements, trial: _Trial, parameters: pd.DataFrame, data: object
-) -> ErrorReport:
+def _judge(found: Measurements, trial: _Trial, parameters: pd.DataFrame) -> ErrorReport:
     rows, notes = trial.rows(found)
     if rows.predicted_s.notna().sum() == 0:
         reasons = ", ".join(sorted(set(rows.reason.astype(str)))[:3])
@@ -284,7 +282,6 @@ def _judge(
         groups=_groups(found, rows),
         notes=[*found.notes, *notes, *_refusals(rows)],
         n_runs=len(found.run_ids),
-        data=str(data.path) if isinstance(data, Dataset) else "",
     )
 
 

@@ -14,7 +14,7 @@ import pytest
 
 import fitkit
 from fitkit.display import format_share
-from fitkit.error_report import command_line, error_figures, plain_json
+from fitkit.error_report import error_figures, plain_json
 from fitkit.models.baselines import BASELINES
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>&lt;\"' , \n=1+1"
@@ -176,10 +176,6 @@ class TestWords:
         frame = pd.concat([phases().assign(network=f"n{i:02}", run_id=f"r{i}") for i in range(30)])
         report = fitkit.validate(frame, "phases", folds=2)
         assert "By network (5 more)" in str(report.summary())
-
-    def test_a_command_can_be_pasted(self):
-        words = ["fitkit", "validate", "my runs", "--where", 'network == "bert"']
-        assert command_line(words) == "fitkit validate 'my runs' --where 'network == \"bert\"'"
 
 
 class TestJson:

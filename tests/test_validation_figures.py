@@ -175,7 +175,6 @@ class TestFrames:
             for report in (stored, plain)
         )
         pd.testing.assert_frame_equal(one, other, rtol=1e-12)
-        assert stored.data == str(store.path)
         by_path = fitkit.validate(store.path, "step", leave_out="local_batch")
         pd.testing.assert_frame_equal(by_path.rows, stored.rows)
 

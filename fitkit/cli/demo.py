@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import webbrowser
 from contextlib import redirect_stdout
@@ -12,7 +13,6 @@ import click
 
 from fitkit.cli import cli
 from fitkit.cli.options import common, print_json, say
-from fitkit.error_report import command_line
 from fitkit.errors import InputError
 
 _SAMPLES = ("cntk", "pytorch", "torque/synthetic_20260301")
@@ -82,7 +82,7 @@ def command(folder: Path, open_: bool, as_json: bool, quiet: bool) -> int:
     stream = sys.stderr if as_json else sys.stdout
     with redirect_stdout(stream):
         for arguments in todo:
-            click.secho(f"\n$ {command_line(['fitkit', *arguments])}", bold=True)
+            click.secho(f"\n$ {shlex.join(['fitkit', *arguments])}", bold=True)
             words = [*arguments, "--quiet"] if quiet else arguments
             status = cli.main(words, prog_name="fitkit", standalone_mode=False, obj=arguments)
             if isinstance(status, int) and status:

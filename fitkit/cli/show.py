@@ -230,7 +230,7 @@ def _ends(shares: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ends = batches.transform("min").eq(frame.local_batch) | batches.transform("max").eq(
         frame.local_batch
     )
-    return frame[ends | frame.local_batch.isna()].to_dict("records")  # type: ignore[return-value]
+    return records(frame[ends | frame.local_batch.isna()])
 
 
 def _phase_table(shares: list[dict[str, Any]]) -> Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,6 @@ from fitkit.cli.options import (
 from fitkit.dataset import Dataset
 from fitkit.diagnosis import phase_shares
 from fitkit.display import format_share
-from fitkit.error_report import command_line
 from fitkit.models.performance import load_model
 from fitkit.validation import validate
 
@@ -78,7 +78,7 @@ def command(
     store = Dataset(dataset)
     fitted = load_model(model) if model else None
     report = validate(store, recipe, model=fitted, **options)
-    report.command = command_line(["fitkit", *_typed()])
+    report.command = shlex.join(["fitkit", *_typed()])
     if any(path.suffix == ".html" for path in output):
         report.breakdown = phase_shares(store)[["label", "phase", "share"]]
     for path in output:

@@ -25,15 +25,14 @@ from fitkit.ingestion.discovery import (
     form_sources,
     unreadable,
 )
-from fitkit.ingestion.metadata import check_metadata, read_setting
-from fitkit.ingestion.planning import Plan, Task, hash_sources, make_plan, metadata_json
+from fitkit.ingestion.metadata import check_metadata, metadata_json, read_setting
+from fitkit.ingestion.planning import Plan, Task, hash_sources, make_plan
 from fitkit.parallel import parallel_map
 from fitkit.records import TABLE_OF, Diagnostic, Record, Run, SourceRow
 
 __all__ = [
     "Options",
     "SourceResult",
-    "check_metadata",
     "ingest",
     "ingest_each",
     "nothing_found",
@@ -195,7 +194,7 @@ def _row(task: Task, notes: Sequence[Diagnostic]) -> SourceRow:
         n_bytes=sum(n_bytes for _, _, n_bytes in source.digests),
         n_diagnostics=len(notes),
         files=json.dumps(source.digests),
-        metadata=metadata_json(source),
+        metadata=metadata_json(source.metadata),
     )
 
 

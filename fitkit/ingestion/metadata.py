@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import tomllib
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -68,6 +70,20 @@ def _utc(value: Any) -> Any:
     return value
 
 
+def metadata_json(metadata: Mapping[str, Any]) -> str:
+    """The metadata as the table ``sources`` stores it."""
+    return json.dumps(dict(metadata), sort_keys=True, default=datetime.isoformat)
+
+
+def stored_metadata(text: str) -> dict[str, Any]:
+    """What `metadata_json` wrote; instants are instants again."""
+    columns = _columns()
+    return {
+        key: datetime.fromisoformat(value) if columns.get(key) is datetime else value
+        for key, value in json.loads(text).items()
+    }
+
+
 def read_setting(key: str, text: str) -> Any:
     """A value as it was typed, in the type of its column: a version 2.10 stays a text.
 
@@ -104,6 +120,7 @@ def check_metadata(metadata: Mapping[str, Any]) -> None:
             raise ValueError(f"{key} = {value!r}: expected {columns[key].__name__}")
 
 
+@cache
 def _columns() -> dict[str, type]:
     return {name: kind for name, (kind, *_) in column_types(Run).items() if name not in _FIXED}
 

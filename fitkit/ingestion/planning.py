@@ -8,15 +8,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import date, datetime
 from typing import Any
 
 from fitkit.dataset import Dataset
 from fitkit.ingestion.discovery import SourceResult, unreadable
+from fitkit.ingestion.metadata import metadata_json, stored_metadata
 from fitkit.parallel import parallel_map
 from fitkit.parsers import Parser, Source, SourceFile
-from fitkit.records import Run
-from fitkit.schema import column_types
 
 Member = tuple[str, str, int]  # name, SHA-256 and bytes of a file, decompressed
 
@@ -84,15 +82,13 @@ def make_plan(sources: Sequence[tuple[Source, Parser]], dataset: Dataset) -> Pla
     for source, parser in sources:
         key = source.source_id
         row = stored.get(key)
-        if row is not None:
-            # What was said of a source stays said until it is said otherwise.
-            source = source.with_metadata(_told(row) | dict(source.metadata))
+        told = _with_told(source, [row] if row else [])
         holder = holders.of(source) if row is None else None
-        if key in seen or (row is not None and _is_same(source, parser, row)):
+        if key in seen or (row is not None and _is_same(told, parser, row)):
             holder = key
         seen.add(key)
         if holder is None:
-            new[key] = (source, parser)
+            new[key] = (told, parser)
         else:
             plan.held.append((source, parser, holder))
     files_of_new = {key: source.digests for key, (source, _) in new.items()}
@@ -103,7 +99,9 @@ def make_plan(sources: Sequence[tuple[Source, Parser]], dataset: Dataset) -> Pla
     for key, (source, parser) in new.items():
         parts = among_all.parts_of(source)
         whole_of |= dict.fromkeys(parts, key)
-        plan.tasks.append(Task(source, parser, tuple(part for part in parts if part in stored)))
+        replaced = tuple(part for part in parts if part in stored)
+        told = _with_told(source, [stored[part] for part in replaced])
+        plan.tasks.append(Task(told, parser, replaced))
     return _without_parts(plan, whole_of)
 
 
@@ -130,18 +128,17 @@ def _members(row: Mapping[str, Any]) -> tuple[Member, ...]:
     return tuple((name, sha, n_bytes) for name, sha, n_bytes in json.loads(row["files"]))
 
 
-def _told(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Metadata that a source was stored with; instants become instants again."""
-    instants = {name for name, (kind, *_) in column_types(Run).items() if kind is datetime}
-    return {
-        key: datetime.fromisoformat(value) if key in instants else value
-        for key, value in json.loads(row["metadata"]).items()
-    }
+def _with_told(source: Source, rows: Iterable[Mapping[str, Any]]) -> Source:
+    """The source with what was said of it, or of a part of it, unless it is said otherwise."""
+    told: dict[str, Any] = {}
+    for row in rows:
+        told |= stored_metadata(row["metadata"])
+    return source.with_metadata(told | dict(source.metadata)) if told else source
 
 
 def _is_same(source: Source, parser: Parser, row: Mapping[str, Any]) -> bool:
     """Whether storing the source again would change nothing but by an older parser."""
-    told = row["metadata"] == metadata_json(source) and row["format"] == parser.name
+    told = row["metadata"] == metadata_json(source.metadata) and row["format"] == parser.name
     return bool(told) and int(row["parser_version"]) >= parser.version
 
 
@@ -206,14 +203,3 @@ def _prefixes(file: SourceFile, sizes: Sequence[int]) -> Iterator[Member]:
                 return
             sha.update(block[start:])
             total += len(block)
-
-
-def metadata_json(source: Source) -> str:
-    """What run.toml and --set say of a source, as it is stored."""
-
-    def text(value: Any) -> str:
-        if isinstance(value, date):
-            return value.isoformat()
-        raise TypeError(type(value).__name__)
-
-    return json.dumps(dict(source.metadata), sort_keys=True, default=text)

@@ -8,6 +8,7 @@ a base class.
 from __future__ import annotations
 
 import inspect
+from abc import ABC, abstractmethod
 from typing import Any, Self
 
 import numpy as np
@@ -18,7 +19,7 @@ class NotFittedError(ValueError, AttributeError):
     """A model is used before it was fitted."""
 
 
-class Estimator:
+class Estimator(ABC):
     """Parameters by name, R² as score, tags: the protocol of a scikit-learn regressor."""
 
     @classmethod
@@ -59,9 +60,9 @@ class Estimator:
         given = ", ".join(f"{name}={getattr(self, name)!r}" for name in self._names())
         return f"{type(self).__name__}({given})"
 
+    @abstractmethod
     def predict(self, X: Any) -> np.ndarray:
         """Seconds for each row of ``X``, shape ``(rows,)``."""
-        raise NotImplementedError
 
     def score(self, X: Any, y: ArrayLike) -> float:
         """Coefficient of determination of the predictions."""

@@ -78,15 +78,15 @@ class SourceFile:
                     return
                 yield block
 
-    def head(self) -> bytes:
-        """The first MiB, decompressed; what can be read of it if the file is damaged."""
+    def head(self, n_bytes: int = HEAD_BYTES) -> bytes:
+        """The beginning, decompressed; what can be read of it if the file is damaged."""
         parts = bytearray()
         with suppress(EOFError):  # a damaged tail must not hide what the file is
             for block in self.blocks():
                 parts += block
-                if len(parts) >= HEAD_BYTES:
+                if len(parts) >= n_bytes:
                     break
-        return bytes(parts[:HEAD_BYTES])
+        return bytes(parts[:n_bytes])
 
     def digest(self, n_bytes: int | None = None) -> tuple[str, int]:
         """SHA-256 and length of the content, or of its first ``n_bytes``."""

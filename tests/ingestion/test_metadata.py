@@ -171,3 +171,17 @@ def test_what_was_said_stays_said_until_it_is_said_otherwise(data: Path, tmp_pat
     assert device() == ("unchanged", "A100")
     assert device(system="s") == ("ingested", "A100")
     assert device(device="B200") == ("ingested", "B200")
+
+
+def test_a_grown_source_keeps_what_was_said_of_it(data: Path, tmp_path: Path) -> None:
+    folder, store = tmp_path / "run", Dataset(tmp_path / "runs")
+    folder.mkdir()
+    whole = (data / "cntk" / "shape_mlpw_128_mb16_rep1" / "train.logrank0").read_bytes()
+    (folder / "train.logrank0").write_bytes(whole[:-200])
+    said = Options(metadata={"device": "A100", "started_at": NOON})
+    assert [r.status for r in ingest_each([folder], store, options=said)] == ["ingested"]
+    (folder / "train.logrank0").write_bytes(whole)
+    assert [r.status for r in ingest_each([folder], store)] == ["ingested"]
+    runs = store.read("runs")
+    assert (len(runs), runs.device[0]) == (1, "A100")
+    assert runs.started_at[0] == NOON

@@ -108,11 +108,11 @@ def _read(source: Source) -> _Files:
 
 def _kind(file: SourceFile) -> tuple[str, int]:
     """What a file is, and of which rank; -1 for text that belongs to all ranks."""
-    head = file.head()
-    if b"CNTK Performance Profiler Summary" in head[:4096]:
+    head = file.head(4096)
+    if b"CNTK Performance Profiler Summary" in head:
         kind = "summary"
     elif head.lstrip().startswith(b"["):
-        kind = "trace" if b'"cat":"PERF"' in head[:4096] else "text"
+        kind = "trace" if b'"cat":"PERF"' in head else "text"
     else:
         kind = "text"
     named = re.search(r"rank(\d{1,9})$" if kind == "text" else r"_(\d{1,9})\.\w+$", file.name)

@@ -85,7 +85,7 @@ def _read(source: Source) -> dict[str, _Window]:
     windows: dict[str, _Window] = defaultdict(_Window)
     recorded: dict[int, RecorderLog] = {}
     for file in source.files:
-        if _META.match(file.head()):
+        if _META.match(file.head(256)):
             log = read_recorder_log(source, file)
             if log.rank in recorded:
                 raise ParseError(
