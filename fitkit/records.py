@@ -2,7 +2,8 @@
 
 A parser yields these records; `fitkit.schema` derives the Parquet and JSON schemas from them.
 The unit of a column is the end of its name: ``_s`` seconds, ``_bytes`` bytes, ``_flop``
-floating-point operations, ``_at`` an instant in UTC, ``n_`` a count, ``_id`` an identifier.
+floating-point operations, ``_per_s`` a rate, ``_at`` an instant in UTC, ``n_`` a count, ``_id``
+an identifier.
 ``None`` means that the log does not say.
 """
 
@@ -84,6 +85,23 @@ class Run:
     ] = None
     state: Annotated[str | None, "completed or incomplete; null if the log cannot tell"] = None
     started_at: Annotated[datetime | None, "first instant that the log dates"] = None
+    placement: Annotated[
+        str | None, "devices on each machine, a digit for each: 1123; null if the log does not say"
+    ] = None
+    tensor_parallel: Annotated[
+        int | None, "devices that share each layer's tensors, if the log says"
+    ] = None
+    pipeline_parallel: Annotated[int | None, "stages of the pipeline, if the log says"] = None
+    micro_batch: Annotated[
+        int | None, "samples that pass the pipeline together, if the log says"
+    ] = None
+    sequence_length: Annotated[int | None, "tokens of a sample, if the log says"] = None
+    hidden_size: Annotated[int | None, "width of a transformer, if the log says"] = None
+    n_heads: Annotated[int | None, "attention heads of a layer, if the log says"] = None
+    n_layers: Annotated[int | None, "layers of a transformer, if the log says"] = None
+    family: Annotated[
+        str | None, "runs of one submission that differ in scale alone; related runs are pooled"
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +217,21 @@ class Io:
 
 
 @dataclass(frozen=True, slots=True)
+class Pair:
+    """A job that shares a device with another one: a row for each of the two."""
+
+    source_id: Annotated[str, "the source it was read from"]
+    pair_id: Annotated[str, "identifier that both rows of the pair have"]
+    device: Annotated[str | None, "the chip that both share"]
+    job: Annotated[str, "the job that was timed"]
+    neighbour: Annotated[str, "the job beside it"]
+    n_workers: Annotated[int | None, "data-parallel participants of the job"] = None
+    alone_per_s: Annotated[float | None, "steps a second without the neighbour"] = None
+    together_per_s: Annotated[float | None, "steps a second beside the neighbour"] = None
+    normalised_throughput: Annotated[float | None, "together_per_s over alone_per_s"] = None
+
+
+@dataclass(frozen=True, slots=True)
 class Link:
     """A job that a run belongs to."""
 
@@ -220,7 +253,7 @@ class SourceRow:
     n_bytes: Annotated[int, "bytes of all its files, decompressed"]
     n_diagnostics: Annotated[int, "rows that it has in the table diagnostics"]
     files: Annotated[str, "its files as JSON: [[name, SHA-256, bytes], ...], decompressed"]
-    metadata: Annotated[str, "run.toml and --set as JSON"]
+    metadata: Annotated[str, "run.toml, --set and the hash of the mapping, as JSON"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +267,7 @@ class Diagnostic:
     text: Annotated[str, "what was found"]
 
 
-Record = Job | Run | Step | Phase | Layer | Edge | Comm | Io | Link | SourceRow | Diagnostic
+Record = Job | Run | Step | Phase | Layer | Edge | Comm | Io | Pair | Link | SourceRow | Diagnostic
 
 TABLES: dict[str, type[Record]] = {
     "jobs": Job,
@@ -245,6 +278,7 @@ TABLES: dict[str, type[Record]] = {
     "edges": Edge,
     "comms": Comm,
     "io": Io,
+    "pairs": Pair,
     "links": Link,
     "sources": SourceRow,
     "diagnostics": Diagnostic,

@@ -35,7 +35,7 @@ _JSON: dict[type, dict[str, str]] = {
     bool: {"type": "boolean"},
     datetime: {"type": "string", "format": "date-time"},
 }
-_UNITS = {"_s": "s", "_bytes": "byte", "_flop": "FLOP", "_at": "UTC"}
+_UNITS = {"_per_s": "1/s", "_s": "s", "_bytes": "byte", "_flop": "FLOP", "_at": "UTC"}
 _EXACT_UNITS = {"flop": "FLOP"}
 
 

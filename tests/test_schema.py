@@ -39,10 +39,11 @@ VALUES: dict[type, st.SearchStrategy[Any]] = {
 }
 # What may be a number without a unit at the end of its name: positions, codes and ratios.
 BARE_INTEGERS = {
-    "attempt", "epoch", "exit_code", "exit_signal", "first_step", "global_batch", "layer_index",
-    "line", "n", "parser_version", "rank", "step",
+    "attempt", "epoch", "exit_code", "exit_signal", "first_step", "global_batch", "hidden_size",
+    "layer_index", "line", "micro_batch", "n", "parser_version", "pipeline_parallel", "rank",
+    "sequence_length", "step", "tensor_parallel",
 }  # fmt: skip
-BARE_FLOATS = {"flop", "local_batch", "score"}
+BARE_FLOATS = {"flop", "local_batch", "normalised_throughput", "score"}
 
 
 def records(table: str) -> st.SearchStrategy[list[Record]]:
@@ -186,7 +187,7 @@ def test_the_schema_names_its_table_and_version() -> None:
     [
         ("duration_s", "s"), ("p10_s", "s"), ("n_bytes", "byte"), ("flop", "FLOP"),
         ("started_at", "UTC"), ("n_steps", None), ("run_id", None), ("hosts", None),
-        ("n_opens", None), ("state", None), ("rank", None),
+        ("n_opens", None), ("state", None), ("rank", None), ("alone_per_s", "1/s"),
     ],
 )  # fmt: skip
 def test_the_unit_is_read_off_the_name(column: str, expected: str | None) -> None:
@@ -199,7 +200,7 @@ def test_names_and_types_agree(table: str) -> None:
         expected = {
             str: unit(name) is None and not name.startswith("n_"),
             int: name.startswith("n_") or unit(name) == "byte" or name in BARE_INTEGERS,
-            float: unit(name) in ("s", "byte", "FLOP") or name in BARE_FLOATS,
+            float: unit(name) in ("s", "1/s", "byte", "FLOP") or name in BARE_FLOATS,
             bool: name.startswith("is_"),
             datetime: unit(name) == "UTC",
         }

@@ -37,6 +37,11 @@ _SHOWN = 5
 @click.option("-d", "--dataset", required=True, help="Folder of the dataset; made if missing.")
 @click.option("--format", "format_", metavar="NAME", help="Read every file as this format.")
 @click.option(
+    "--mapping",
+    metavar="FILE.toml",
+    help="Read every file as a table (CSV, Parquet, JSON lines), as this file says.",
+)
+@click.option(
     "--set",
     "settings",
     multiple=True,
@@ -59,6 +64,7 @@ def command(
     paths: tuple[str, ...],
     dataset: str,
     format_: str | None,
+    mapping: str | None,
     settings: tuple[str, ...],
     tz: str | None,
     on_bad_lines: str,
@@ -72,11 +78,14 @@ def command(
 
     PATH is a file, a folder, a glob pattern, or - for standard input; .gz and .zst are read as
     they are. The format is recognised from the content. The same bytes again change nothing.
+
+    Any table becomes a dataset with a mapping of its columns (docs/formats.md shows one):
+    fitkit ingest times.csv --mapping times.toml -d runs-parquet
     """
     metadata = {key: read_setting(key, value) for key, value in map(key_value, settings)}
     if tz:
         metadata["tz"] = read_setting("tz", tz)
-    options = Options(format_, metadata, on_bad_lines == "skip")
+    options = Options(format_, metadata, on_bad_lines == "skip", mapping)
     started = perf_counter()
     with tempfile.TemporaryDirectory() as spool:
         found = [_stdin(Path(spool)) if path == "-" else path for path in dict.fromkeys(paths)]

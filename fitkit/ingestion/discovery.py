@@ -10,9 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from fitkit.errors import FitkitError
-from fitkit.ingestion.metadata import in_utc, read_side_files
+from fitkit.ingestion.metadata import MAPPING, in_utc, read_side_files
 from fitkit.ingestion.walking import find_files
-from fitkit.parsers import Parser, ProblemLog, Source, SourceFile, identify, parser_named
+from fitkit.parsers import (
+    Parser,
+    ProblemLog,
+    Source,
+    SourceFile,
+    TableParser,
+    identify,
+    parser_named,
+    read_mapping,
+)
 
 log = logging.getLogger(__name__)
 
@@ -30,11 +39,14 @@ class Options:
         over a side file ``run.toml``, which wins over the log.
     skip_bad_lines
         Count and report lines that cannot be read, instead of failing their source.
+    mapping
+        Read every file as a table, as this TOML file says.
     """
 
     format: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     skip_bad_lines: bool = False
+    mapping: Path | str | None = None
 
 
 @dataclass(frozen=True)
@@ -68,9 +80,18 @@ class SourceResult:
 def discover(
     paths: Path | str | Sequence[Path | str], dataset: Path, options: Options
 ) -> tuple[list[tuple[SourceFile, Parser]], list[SourceResult]]:
-    """Files below the paths that a parser reads, and what is to say of the others."""
+    """Files below the paths that a parser reads, and what is to say of the others.
+
+    Raises
+    ------
+    InputError
+        If a path does not exist, or the mapping cannot be used.
+    ValueError
+        If there is no such format, or a mapping besides.
+    """
     arguments = [paths] if isinstance(paths, str | Path) else list(paths)
-    files, problems = find_files(arguments, dataset)
+    chosen = _chosen(options)
+    files, problems = find_files(arguments, dataset, options.mapping)
     results = [
         unreadable(label, None, problem)
         if isinstance(problem, OSError)
@@ -79,7 +100,7 @@ def discover(
     ]
     recognised = []
     for file in _without_twins(files):
-        parser = _recognise(file, options.format)
+        parser = chosen or _recognise(file)
         if isinstance(parser, SourceResult):
             results.append(parser)
         else:
@@ -87,9 +108,16 @@ def discover(
     return recognised, results
 
 
-def _recognise(file: SourceFile, name: str | None) -> Parser | SourceResult:
-    if name:
-        return parser_named(name)
+def _chosen(options: Options) -> Parser | None:
+    """The parser that reads every file, if the user said so."""
+    if options.mapping is None:
+        return parser_named(options.format) if options.format else None
+    if options.format:
+        raise ValueError("a format and a mapping: a mapping says itself how a table is to be read")
+    return TableParser(read_mapping(options.mapping))
+
+
+def _recognise(file: SourceFile) -> Parser | SourceResult:
     try:
         return identify(file)
     except FitkitError as error:
@@ -160,6 +188,8 @@ def _source(
         metadata = {**read_side_files(family[0]), **in_utc(options.metadata)}
     except FitkitError as error:
         return SourceResult(label, parser.name, "failed", error=str(error), hint=error.hint)
+    if isinstance(parser, TableParser):
+        metadata[MAPPING] = parser.mapping.sha256
     return Source(label, family, metadata, ProblemLog(options.skip_bad_lines))
 
 

@@ -19,6 +19,7 @@ from fitkit.records import Run
 from fitkit.schema import column_types
 
 SIDE_FILE = "run.toml"
+MAPPING = "mapping"  # key of the hash of the mapping by which a table was read
 _FIXED = {"run_id", "source_id", "job_id"}
 _LARGEST = 2**63
 _READERS: dict[type, Callable[[str], Any]] = {
@@ -76,11 +77,12 @@ def metadata_json(metadata: Mapping[str, Any]) -> str:
 
 
 def stored_metadata(text: str) -> dict[str, Any]:
-    """What `metadata_json` wrote; instants are instants again."""
+    """What `metadata_json` wrote of what was said; instants are instants again."""
     columns = _columns()
     return {
         key: datetime.fromisoformat(value) if columns.get(key) is datetime else value
         for key, value in json.loads(text).items()
+        if key != MAPPING
     }
 
 

@@ -19,18 +19,18 @@ _MISSING = "no such file or folder"
 
 
 def find_files(
-    arguments: Sequence[Path | str], dataset: Path
+    arguments: Sequence[Path | str], dataset: Path, mapping: Path | str | None = None
 ) -> tuple[list[SourceFile], list[Problem]]:
     """Files that the arguments lead to, in the order of their labels, and what is in the way.
 
-    Datasets, hidden files and side files are passed over.
+    Datasets, hidden files, side files and the mapping are passed over.
 
     Raises
     ------
     InputError
         If an argument leads nowhere, or all of them lead to nothing.
     """
-    walk = _Walk(dataset)
+    walk = _Walk(dataset, mapping)
     for argument in arguments:
         walk.follow(argument)
     files = walk.files()
@@ -45,8 +45,9 @@ def find_files(
 class _Walk:
     """Collects the files of several arguments."""
 
-    def __init__(self, dataset: Path) -> None:
+    def __init__(self, dataset: Path, mapping: Path | str | None) -> None:
         self.dataset = os.path.realpath(dataset)
+        self.mapping = os.path.realpath(mapping) if mapping is not None else ""
         self.problems: list[Problem] = []
         # Real folder → how to show it, and the way to it, along which side files lie.
         self._routes: dict[str, tuple[int, str, str]] = {}
@@ -103,7 +104,7 @@ class _Walk:
         """Add files with labels relative to ``root``; whether there were any."""
         found = False
         for path in paths:
-            if path.name == SIDE_FILE:
+            if path.name == SIDE_FILE or self._is_mapping(path):
                 continue
             found = True
             folder, shown = os.path.realpath(path.parent), path.parent.relative_to(root)
@@ -111,6 +112,9 @@ class _Walk:
             self._routes[folder] = max(route, self._routes.get(folder, route))
             self._entries.add((folder, path.name))
         return found
+
+    def _is_mapping(self, path: Path) -> bool:
+        return bool(self.mapping) and os.path.realpath(path) == self.mapping
 
     def _add_folder(self, folder: Path, root: Path) -> bool:
         return self._add(self._below(folder), root)

@@ -6,11 +6,23 @@ from fitkit.errors import AmbiguousFormatError, UnknownFormatError
 from fitkit.parsers.cntk import CntkParser
 from fitkit.parsers.pytorch import PyTorchParser
 from fitkit.parsers.source import Parser, ProblemLog, Source, SourceFile
+from fitkit.parsers.table import TableMapping, TableParser, read_mapping
 from fitkit.parsers.torque import TorqueParser
 
 PARSERS: tuple[Parser, ...] = (CntkParser(), PyTorchParser(), TorqueParser())
 
-__all__ = ["PARSERS", "Parser", "ProblemLog", "Source", "SourceFile", "identify", "parser_named"]
+__all__ = [
+    "PARSERS",
+    "Parser",
+    "ProblemLog",
+    "Source",
+    "SourceFile",
+    "TableMapping",
+    "TableParser",
+    "identify",
+    "parser_named",
+    "read_mapping",
+]
 
 
 def identify(file: SourceFile) -> Parser:
@@ -31,7 +43,8 @@ def identify(file: SourceFile) -> Parser:
     if not matches:
         kind = "binary file" if b"\0" in head else "unknown format"
         raise UnknownFormatError(
-            f"{file.label}: {kind}", f"known formats: {known}; --format NAME reads it as one"
+            f"{file.label}: {kind}",
+            f"known formats: {known}; --format NAME reads it as one, --mapping FILE as a table",
         )
     if len(matches) > 1:
         names = ", ".join(parser.name for parser in matches)

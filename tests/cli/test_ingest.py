@@ -96,10 +96,12 @@ def test_status_0_when_unrecognised_files_lie_among_the_logs(fitkit_run: Run, lo
     (logs / "notes.txt").write_text("roses are red")
     found = fitkit_run("ingest", "logs", "-d", "ds")
     assert found.status == 0
-    assert found.err.splitlines() == [
-        "warning: notes.txt: unknown format",
-        "  known formats: cntk, pytorch, torque; --format NAME reads it as one",
-    ]
+    warning, hint = found.err.splitlines()
+    assert warning == "warning: notes.txt: unknown format"
+    assert hint == (
+        "  known formats: cntk, pytorch, torque; "
+        "--format NAME reads it as one, --mapping FILE as a table"
+    )
 
 
 def test_status_1_when_strict_and_something_was_noted(fitkit_run: Run, logs: Path) -> None:

@@ -1,0 +1,330 @@
+"""Input tables in batches of columns: delimited text, words between blanks, JSON lines, Parquet."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from fitkit.errors import ParseError
+from fitkit.parsers.source import Source, SourceFile
+
+FORMATS = ("csv", "whitespace", "jsonl", "parquet")
+BATCH_ROWS = 50_000
+_HEAD_BYTES = 1 << 16
+_DELIMITERS = ("\t", ",", ";", "|")
+_QUOTED = re.compile(r'"[^"]*"')
+_EMPTY_HINT = "nothing to read in it"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a table lies in its file: the mapping's section ``[input]``.
+
+    Attributes
+    ----------
+    format
+        One of `FORMATS`; None: told from the content.
+    delimiter
+        Character between fields; None: the commonest of tab, comma, semicolon and bar in the
+        header.
+    columns
+        Names of the columns of a file without a header; None: its first line names them.
+    skip_lines
+        Lines before the header.
+    comment
+        What begins a line that is to be passed over.
+    null
+        Words that stand for a missing value, the empty one included.
+    """
+
+    format: str | None = None
+    delimiter: str | None = None
+    columns: tuple[str, ...] | None = None
+    skip_lines: int = 0
+    comment: str | None = None
+    null: frozenset[str] = frozenset({"", "NA", "N/A", "n/a", "NaN", "nan", "null", "None"})
+
+
+@dataclass
+class Batch:
+    """Some rows of a table: only the columns that were asked for.
+
+    Attributes
+    ----------
+    names
+        All columns that the table has.
+    lines
+        Line of each row, counted from 1.
+    columns
+        Cells by column; None: missing.
+    bad
+        Reason why a cell is no number, by column and row; filled by `numbers`.
+    """
+
+    names: Sequence[str]
+    lines: Sequence[int]
+    columns: dict[str, list[Any]]
+    bad: dict[str, dict[int, str]] = field(default_factory=dict)
+    _numbers: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def numbers(self, name: str) -> np.ndarray:
+        """A column as numbers, shape ``(rows,)``; NaN where a cell is missing or in ``bad``."""
+        if name not in self._numbers:
+            cells = self.columns[name]
+            try:
+                found = np.array([math.nan if c is None else float(c) for c in cells], dtype=float)
+            except (TypeError, ValueError, OverflowError):
+                found = np.array([_number(cell) for cell in cells], dtype=float)
+                is_word = np.isnan(found) & np.array([cell is not None for cell in cells])
+                self._report(name, is_word, "not a number")
+            self._report(name, np.isinf(found), "too large")
+            found[np.isinf(found)] = np.nan
+            self._numbers[name] = found
+        return self._numbers[name]
+
+    def texts(self, name: str) -> list[str | None]:
+        """A column as texts."""
+        cells = self.columns[name]
+        return [cell if cell is None or type(cell) is str else _text(cell) for cell in cells]
+
+    def _report(self, name: str, rows: np.ndarray, what: str) -> None:
+        cells, reasons = self.columns[name], self.bad.setdefault(name, {})
+        for row in np.flatnonzero(rows).tolist():
+            reasons[row] = f"{name} is {str(cells[row])[:40]!r}, {what}"
+
+
+def _number(cell: Any) -> float:
+    try:
+        return math.nan if cell is None else float(cell)
+    except (TypeError, ValueError):
+        return math.nan
+    except OverflowError:
+        return math.inf
+
+
+def _text(cell: Any) -> str:
+    if isinstance(cell, float) and cell.is_integer():
+        return str(int(cell))
+    return str(cell).lower() if isinstance(cell, bool) else str(cell)
+
+
+def read_batches(
+    source: Source, file: SourceFile, layout: Layout, wanted: Collection[str]
+) -> Iterator[Batch]:
+    """Read a file; at least one batch, which may have no rows.
+
+    Raises
+    ------
+    ParseError
+        If the file is empty or not of its format, or at a row with too few or too many fields.
+    """
+    head = file.head(_HEAD_BYTES)
+    if not head.strip():
+        raise ParseError(file.label, 0, "the file is empty", _EMPTY_HINT)
+    kind = layout.format or _guess_format(head)
+    if kind == "parquet":
+        return _parquet_batches(file, layout, wanted)
+    if b"\0" in head.lstrip().splitlines()[0]:  # further down it spoils a row, not the file
+        what = "a binary file, neither text nor Parquet"
+        raise ParseError(file.label, 0, what, "texts must be in UTF-8")
+    if kind == "jsonl":
+        return _json_batches(source, file, layout, wanted)
+    return _text_batches(source, file, layout, wanted, kind)
+
+
+def _guess_format(head: bytes) -> str:
+    if head.startswith(b"PAR1"):
+        return "parquet"
+    if head.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{"):
+        return "jsonl"
+    return "csv"
+
+
+# -- text ------------------------------------------------------------------------------------
+
+
+class _Lines:
+    """Lines of a file as the csv module wants them; remembers which ones a row came from."""
+
+    def __init__(self, source: Source, file: SourceFile, layout: Layout) -> None:
+        self._lines = islice(source.lines(file), layout.skip_lines, None)
+        self._comment = layout.comment
+        self.first: int | None = None  # line where the current row begins
+
+    def __iter__(self) -> Iterator[str]:
+        for number, text in self._lines:
+            if self._comment and text.lstrip().startswith(self._comment):
+                continue
+            if self.first is None:
+                self.first = number
+            yield (text.removeprefix("\ufeff") if number == 1 else text) + "\n"
+
+
+def _rows(
+    source: Source, file: SourceFile, layout: Layout, kind: str
+) -> Iterator[tuple[int, list[str]]]:
+    """Line and fields of every row, the header included; empty lines are passed over."""
+    lines = _Lines(source, file, layout)
+    texts = iter(lines)
+    first = next(texts, "")
+    delimiter = layout.delimiter or (" " if kind == "whitespace" else _guess_delimiter(first))
+    if delimiter == " ":
+        rows: Iterator[list[str]] = (text.split() for text in _chain(first, texts))
+    else:
+        rows = csv.reader(_chain(first, texts), delimiter=delimiter)
+    while True:
+        try:
+            row = next(rows, None)
+        except csv.Error as error:
+            source.problems.bad_line(file, lines.first or 0, str(error))
+            lines.first = None
+            continue
+        if row is None:
+            return
+        if any(cell.strip() for cell in row):
+            yield lines.first or 0, row
+        lines.first = None
+
+
+def _chain(first: str, others: Iterator[str]) -> Iterator[str]:
+    yield first
+    yield from others
+
+
+def _guess_delimiter(header: str) -> str:
+    """The commonest delimiter outside quotes; a blank where there is none between words."""
+    bare = _QUOTED.sub("", header)
+    counts = Counter(char for char in bare if char in _DELIMITERS)
+    if counts:
+        return max(_DELIMITERS, key=lambda char: counts[char])
+    return " " if len(bare.split()) > 1 else ","
+
+
+def _text_batches(
+    source: Source, file: SourceFile, layout: Layout, wanted: Collection[str], kind: str
+) -> Iterator[Batch]:
+    rows = _rows(source, file, layout, kind)
+    names = layout.columns
+    if names is None:
+        _, header = next(rows, (0, []))
+        names = tuple(_distinct([name.strip() for name in header]))
+    if not names:
+        raise ParseError(file.label, 0, "the file has no line with column names", _EMPTY_HINT)
+    places = {name: place for place, name in enumerate(names) if name in wanted}
+    whole = _whole_rows(source, file, rows, len(names))
+    is_first = True
+    while (part := list(islice(whole, BATCH_ROWS))) or is_first:
+        is_first = False
+        columns = {
+            name: [_cell(row[place], layout.null) for _, row in part]
+            for name, place in places.items()
+        }
+        yield Batch(names, [line for line, _ in part], columns)
+
+
+def _whole_rows(
+    source: Source, file: SourceFile, rows: Iterator[tuple[int, list[str]]], n_fields: int
+) -> Iterator[tuple[int, list[str]]]:
+    for line, row in rows:
+        if len(row) == n_fields:
+            yield line, row
+        else:
+            n_lines = 1 + sum(cell.count("\n") for cell in row)
+            quote = f"; a quote holds {n_lines} lines together" if n_lines > 2 else ""
+            start = " ".join(row)[:60]
+            text = f"{len(row)} fields, the table has {n_fields} columns{quote}: {start}"
+            source.problems.bad_line(file, line, text)
+
+
+def _cell(text: str, null: frozenset[str]) -> str | None:
+    text = text.strip()
+    return None if text in null else text
+
+
+def _distinct(names: Sequence[str]) -> Iterator[str]:
+    """Names; the second column of a name gets ``.2`` at its end, and so on."""
+    seen: Counter[str] = Counter()
+    for name in names:
+        seen[name] += 1
+        yield name if seen[name] == 1 else f"{name}.{seen[name]}"
+
+
+# -- JSON lines and Parquet ------------------------------------------------------------------
+
+
+def _json_batches(
+    source: Source, file: SourceFile, layout: Layout, wanted: Collection[str]
+) -> Iterator[Batch]:
+    rows = _json_rows(source, file, layout)
+    names: dict[str, None] = {}  # the keys of the rows so far
+    is_first = True
+    while (part := list(islice(rows, BATCH_ROWS))) or is_first:
+        is_first = False
+        for _, row in part:
+            names |= dict.fromkeys(row)
+        columns = {
+            name: [_plain_cell(row.get(name), layout.null) for _, row in part] for name in wanted
+        }
+        yield Batch(tuple(names), [line for line, _ in part], columns)
+
+
+def _json_rows(
+    source: Source, file: SourceFile, layout: Layout
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    for number, text in islice(source.lines(file), layout.skip_lines, None):
+        if not text.strip() or (layout.comment and text.lstrip().startswith(layout.comment)):
+            continue
+        try:
+            row = json.loads(text.removeprefix("\ufeff"))
+        except (ValueError, RecursionError):
+            row = None
+        if isinstance(row, dict):
+            yield number, row
+        else:
+            source.problems.bad_line(file, number, f"not a JSON object: {text[:80]}")
+
+
+def _plain_cell(value: Any, null: frozenset[str]) -> Any:
+    if isinstance(value, str):
+        return _cell(value, null)
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def _parquet_batches(file: SourceFile, layout: Layout, wanted: Collection[str]) -> Iterator[Batch]:
+    import pyarrow.parquet as pq
+
+    try:
+        packed = file.packing is not None
+        content = io.BytesIO(b"".join(file.blocks())) if packed else str(file.path)
+        with pq.ParquetFile(content) as table:
+            names = table.schema_arrow.names
+            present = [name for name in names if name in wanted]
+            n_rows = 0
+            # Without columns Arrow gives no rows: one that nobody wants tells how many there are.
+            for part in table.iter_batches(BATCH_ROWS, columns=present or names[:1]):
+                lines = range(n_rows + 1, n_rows + len(part) + 1)
+                n_rows += len(part)
+                columns = {
+                    name: [_plain_cell(cell, layout.null) for cell in column.to_pylist()]
+                    for name, column in zip(part.schema.names, part.columns, strict=True)
+                }
+                yield Batch(names, lines, columns)
+            if not n_rows:
+                yield Batch(names, [], {name: [] for name in present})
+    except (pa.ArrowException, EOFError) as error:
+        what = f"cannot be read as Parquet: {str(error).splitlines()[0]}"
+        raise ParseError(file.label, 0, what, "check that the file is whole") from error
