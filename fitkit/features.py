@@ -6,15 +6,16 @@ features that its recipe names, the wall-clock time and, where known, the CPU ti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Literal
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
 from fitkit.dataset import Dataset
+from fitkit.noise import stragglers, warm_up
 
-Statistic = Literal["min", "median", "mean"]
+Statistic = Literal["median", "p10", "min", "mean"]
 _MAX_REPEATS = 1000  # of more, so many of their quantiles say the same about their scatter
 
 _RUN_COLUMNS = [
@@ -22,11 +23,32 @@ _RUN_COLUMNS = [
     "n_nodes", "n_workers", "n_effective_workers", "global_batch", "local_batch", "n_params",
     "n_threads", "started_at",
 ]  # fmt: skip
+# Few logs say these: a frame has those of them that some run of the dataset has.
+_RARE_RUN_COLUMNS = [
+    "placement", "tensor_parallel", "pipeline_parallel", "micro_batch", "sequence_length",
+    "hidden_size", "n_heads", "n_layers", "family",
+]  # fmt: skip
+
+
+_STEP = ["run_id", "rank", "step"]  # what tells the steps of a dataset apart
+
+
+def statistic_of(values: Sequence[float] | np.ndarray, statistic: Statistic) -> float:
+    """A statistic of some numbers; ``p10`` is their 10th percentile."""
+    if statistic == "p10":
+        return float(np.quantile(values, 0.1))
+    return float(getattr(np, statistic)(values))
+
+
+def _aggregate(groups: Any, statistic: Statistic) -> pd.DataFrame:
+    """A statistic of the columns of each group; nulls do not count."""
+    return groups.quantile(0.1) if statistic == "p10" else groups.agg(statistic)
 
 
 def _runs(dataset: Dataset) -> pd.DataFrame:
     """Features of every run; ``n_workers`` are those that really computed."""
-    runs = dataset.read("runs", _RUN_COLUMNS)
+    runs = dataset.read("runs", [*_RUN_COLUMNS, *_RARE_RUN_COLUMNS])
+    runs = runs.drop(columns=[name for name in _RARE_RUN_COLUMNS if runs[name].isna().all()])
     effective = runs.pop("n_effective_workers")
     runs["n_workers"] = effective.fillna(runs.n_workers)
     return runs
@@ -35,37 +57,117 @@ def _runs(dataset: Dataset) -> pd.DataFrame:
 def step_times(dataset: Dataset, statistic: Statistic = "median") -> pd.DataFrame:
     """Time of an optimiser step of each run: ``step_s``, ``cpu_s``.
 
-    The statistic is over the steps of a rank (a group of steps counts with its mean); ranks are
-    averaged.
+    The statistic is over the steps of a rank (a group of steps counts with its mean), but for
+    those that are warm-up; ranks are averaged.
     """
-    steps = dataset.read("steps", ["run_id", "rank", "n_steps", "duration_s", "cpu_s"])
-    steps = steps[steps.duration_s.notna() & (steps.n_steps > 0)]
-    steps = steps.assign(step_s=steps.duration_s / steps.n_steps, cpu_s=steps.cpu_s / steps.n_steps)
-    by_rank = steps.groupby(["run_id", "rank"])[["step_s", "cpu_s"]].agg(statistic)
+    steps = _steps(dataset)
+    steps = steps[~_noise(steps).warm_up]
+    by_rank = _aggregate(steps.groupby(["run_id", "rank"])[["step_s", "cpu_s"]], statistic)
     return _join(by_rank.groupby("run_id").mean().reset_index(), _runs(dataset))
+
+
+def _steps(dataset: Dataset) -> pd.DataFrame:
+    """Groups of steps of each rank in their order: ``step_s, cpu_s`` of a step, ``n_steps``."""
+    columns = ["run_id", "rank", "epoch", "first_step", "n_steps", "duration_s", "cpu_s"]
+    steps = dataset.read("steps", columns)
+    steps = steps[steps.duration_s.notna() & (steps.n_steps > 0)]
+    steps = steps.sort_values(["run_id", "rank", "epoch", "first_step"], ignore_index=True)
+    return steps.assign(step_s=steps.duration_s / steps.n_steps, cpu_s=steps.cpu_s / steps.n_steps)
+
+
+def _noise(steps: pd.DataFrame) -> pd.DataFrame:
+    """What disturbed the steps of each run and rank, in whose order the rows are.
+
+    Returns
+    -------
+    DataFrame
+        On the index of ``steps``: ``warm_up``; ``straggler``; ``excess`` by which a straggler
+        exceeds its rank's median, as a fraction of it, null for the others.
+    """
+    values = steps.step_s.to_numpy(dtype=float)
+    warm, late = np.zeros(len(steps), dtype=bool), np.zeros(len(steps), dtype=bool)
+    excess = np.full(len(steps), np.nan)
+    rank = steps.groupby(["run_id", "rank"], dropna=False).ngroup().to_numpy()
+    order = np.argsort(rank, kind="stable")
+    for rows in np.split(order, np.flatnonzero(np.diff(rank[order])) + 1):
+        start = warm_up(values[rows])
+        warm[rows[:start]] = True
+        steady = rows[start:]
+        slow = steady[stragglers(values[steady]).mask]
+        late[slow] = True
+        excess[slow] = values[slow] / np.median(values[steady]) - 1 if len(slow) else np.nan
+    return pd.DataFrame({"warm_up": warm, "straggler": late, "excess": excess}, steps.index)
+
+
+def step_notes(dataset: Dataset, run_ids: Collection[str]) -> list[str]:
+    """What disturbed the steps of some runs: how much warm-up was left out, and stragglers."""
+    return _noise_notes(_steps(dataset), run_ids)
+
+
+def phase_notes(dataset: Dataset, run_ids: Collection[str]) -> list[str]:
+    """`step_notes`, from the phases of each step."""
+    return _noise_notes(_sums(_by_step(_phases(dataset))), run_ids)
+
+
+def _noise_notes(steps: pd.DataFrame, run_ids: Collection[str]) -> list[str]:
+    steps = steps[steps.run_id.isin(list(run_ids))].reset_index(drop=True)
+    steps = steps.join(_noise(steps))
+    notes = []
+    warm = steps[steps.warm_up]
+    if len(warm):
+        count = f"{warm.n_steps.sum():.0f} of {steps.n_steps.sum():.0f} steps"
+        notes.append(f"warm-up: {count} in {warm.run_id.nunique()} runs left out")
+    late = steps[steps.straggler]
+    if len(late):
+        share = late.n_steps.sum() / steps.n_steps[~steps.warm_up].sum()
+        ranks = late.groupby(["run_id", "rank"], dropna=False).n_steps.sum().reset_index()
+        worst = ranks.iloc[int(ranks.n_steps.argmax())]
+        rank = "" if pd.isna(worst["rank"]) else f" rank {worst['rank']:.0f}"
+        notes.append(
+            f"stragglers: {share:.1%} of steps, {late.excess.mean():.0%} longer than the median, "
+            f"most in run {worst.run_id}{rank}"
+        )
+    return notes
 
 
 def phase_times(dataset: Dataset, statistic: Statistic = "median") -> pd.DataFrame:
     """Time of each phase of each run: ``duration_s``, ``cpu_s``.
 
     Phases that make up a step are per step; ``init`` is once a run. The statistic is over the
-    steps of a rank; where a log gives only a summary over the steps, that stands for them. Ranks
-    are averaged.
+    steps of a rank, but for those that are warm-up by the sum of their phases; where a log gives
+    only a summary over the steps, that stands for them. Ranks are averaged.
     """
-    columns = ["run_id", "rank", "phase", "parent", "step", "duration_s", "cpu_s", "n", "min_s"]
-    phases = dataset.read("phases", columns)
+    phases = _phases(dataset)
     keys = ["run_id", "rank", "phase"]
+    each = _by_step(phases)
+    warm = _noise(_sums(each)).warm_up.to_numpy()
+    steady = each[~warm[each.groupby(_STEP, dropna=False).ngroup()]]
+    by_rank = _aggregate(steady.groupby(keys, dropna=False)[["duration_s", "cpu_s"]], statistic)
     in_step = phases.parent == "step"
-    # A phase can occur more than once in a step, as in gradient accumulation.
-    each = phases[in_step & phases.step.notna()].groupby([*keys, "step"], dropna=False)
-    steps = each[["duration_s", "cpu_s"]].sum(min_count=1)
-    by_rank = steps.groupby(keys, dropna=False).agg(statistic)
     totals = _totals(phases[in_step & phases.step.isna()], keys, statistic)
     start = phases[phases.parent.isna() & (phases.phase == "init")].set_index(keys)
     parts = [by_rank, totals[~totals.index.isin(by_rank.index)], start[["duration_s", "cpu_s"]]]
     whole = pd.concat([part for part in parts if len(part)] or parts)
     by_run = whole.groupby(["run_id", "phase"]).mean().reset_index()
     return _join(by_run, _runs(dataset))
+
+
+def _phases(dataset: Dataset) -> pd.DataFrame:
+    columns = ["run_id", "rank", "phase", "parent", "step", "duration_s", "cpu_s", "n", "min_s"]
+    return dataset.read("phases", columns)
+
+
+def _by_step(phases: pd.DataFrame) -> pd.DataFrame:
+    """Phases that make up a step, once in each: they can occur more often, as in accumulation."""
+    known = phases[(phases.parent == "step") & phases.step.notna()]
+    each = known.groupby(["run_id", "rank", "phase", "step"], dropna=False)
+    return each[["duration_s", "cpu_s"]].sum(min_count=1).reset_index()
+
+
+def _sums(phases: pd.DataFrame) -> pd.DataFrame:
+    """The phases of each step together, as `_noise` reads them."""
+    steps = phases.groupby(_STEP, dropna=False).duration_s.sum().reset_index(name="step_s")
+    return steps.assign(n_steps=1)
 
 
 def _totals(phases: pd.DataFrame, keys: list[str], statistic: Statistic) -> pd.DataFrame:
@@ -79,8 +181,12 @@ def _totals(phases: pd.DataFrame, keys: list[str], statistic: Statistic) -> pd.D
 
 def layer_times(dataset: Dataset, statistic: Statistic = "median") -> pd.DataFrame:
     """Time of a call of each layer in each phase of each run: ``duration_s``, ``cpu_s``."""
-    wall = {"min": "min_s", "median": "median_s", "mean": "duration_s"}[statistic]
-    cpu = {"min": "cpu_min_s", "median": "cpu_median_s", "mean": "cpu_s"}[statistic]
+    wall, cpu = {
+        "median": ("median_s", "cpu_median_s"),
+        "p10": ("p10_s", "cpu_median_s"),  # no log has that quantile of the CPU time
+        "min": ("min_s", "cpu_min_s"),
+        "mean": ("duration_s", "cpu_s"),
+    }[statistic]
     features = [
         "layer", "layer_type", "phase", "local_batch", "flop", "n_params", "weight_shape",
         "input_bytes", "output_bytes", "input_grad_bytes",
@@ -94,17 +200,50 @@ def layer_times(dataset: Dataset, statistic: Statistic = "median") -> pd.DataFra
     return _join(times, runs)
 
 
+def collective_times(dataset: Dataset, statistic: Statistic = "median") -> pd.DataFrame:
+    """Time of a collective of each kind and size of each run: ``duration_s``.
+
+    All ranks leave a collective together, and the last to arrive waits least: a call takes the
+    time of the rank that took least, less what its log knows to be waiting. Ranks make the same
+    calls in the same order, which tells them apart. The statistic is over the calls.
+    """
+    kind = ["run_id", "op", "topology", "n_ranks", "n_nodes", "n_bytes"]
+    comms = dataset.read("comms", [*kind, "rank", "duration_s", "wait_s"])
+    comms["duration_s"] -= comms.wait_s.fillna(0.0)
+    comms["call"] = comms.groupby([*kind, "rank"], dropna=False).cumcount()
+    calls = comms.groupby([*kind, "call"], dropna=False).duration_s.min()
+    times = _aggregate(calls.groupby(kind, dropna=False), statistic).reset_index()
+    # A collective has its own number of nodes: not all of a run need take part.
+    return _join(times, _runs(dataset).drop(columns="n_nodes"))
+
+
+def pair_throughputs(dataset: Dataset, _statistic: Statistic = "median") -> pd.DataFrame:
+    """Throughput of each job beside another on one device: ``normalised_throughput``.
+
+    Every measured pair has its rows; there are no steps to take a statistic over.
+    """
+    columns = ["job", "neighbour", "device", "n_workers", "pair_id", "normalised_throughput"]
+    return dataset.read("pairs", columns).sort_values(columns, ignore_index=True)
+
+
 def _join(times: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     joined = times.merge(runs, on="run_id", how="left", validate="many_to_one")
-    return joined.sort_values(list(times.columns[: times.columns.get_loc("cpu_s")])).reset_index(
-        drop=True
-    )
+    order = [name for name in times.columns if name != "cpu_s"]
+    return joined.sort_values(order, ignore_index=True)
 
 
 FRAMES: dict[str, Callable[[Dataset, Statistic], pd.DataFrame]] = {
     "step": step_times,
     "phases": phase_times,
     "layers": layer_times,
+    "comms": collective_times,
+    "pipeline": step_times,
+    "shared": pair_throughputs,
+}
+NOTES: dict[str, Callable[[Dataset, Collection[str]], list[str]]] = {
+    "step": step_notes,
+    "phases": phase_notes,
+    "pipeline": step_notes,
 }
 
 
@@ -114,6 +253,17 @@ def configurations(frame: pd.DataFrame, by: Sequence[str]) -> np.ndarray:
     if not present or frame.empty:
         return np.arange(len(frame))
     return np.asarray(frame.groupby(present, dropna=False, sort=True).ngroup())
+
+
+def repeats(times: pd.Series, configuration: np.ndarray) -> list[np.ndarray]:
+    """Times of the repetitions of each configuration, in the order of their numbers.
+
+    The shortest first: even the rounding of a mean does not depend on the order of the rows.
+    """
+    seconds = times.to_numpy(dtype=float)
+    in_order = seconds[np.lexsort((seconds, configuration))]
+    _, counts = np.unique(configuration, return_counts=True)
+    return np.split(in_order, np.cumsum(counts))[:-1]
 
 
 def pool_repeats(
@@ -136,12 +286,11 @@ def pool_repeats(
         repetitions as a fraction of their mean (null without repetitions).
     """
     _, first, counts = np.unique(configuration, return_index=True, return_counts=True)
-    in_order = frame[target].to_numpy(dtype=float)[np.argsort(configuration, kind="stable")]
-    times = np.split(in_order, np.cumsum(counts))[:-1]
+    times = repeats(frame[target], configuration)
     return (
         frame.iloc[first]
         .assign(
-            **{target: [float(getattr(np, statistic)(values)) for values in times]},
+            **{target: [statistic_of(values, statistic) for values in times]},
             n_repeats=counts,
             repeat_difference=[_difference(values) for values in times],
         )

@@ -1,9 +1,10 @@
-"""One map over work: in this process or in local processes, results in order."""
+"""Work on several cores: one map over it, and fits that do not fight for them."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 Item = TypeVar("Item")
@@ -39,3 +40,17 @@ def parallel_map(
         delayed(function)(item) for item in items
     )
     return results
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Hold the linear algebra libraries to one thread.
+
+    The matrices of a fit are small: on several threads, or where a neighbour computes, the
+    threads wait for each other far longer than they save.
+    """
+    import scipy.linalg  # noqa: F401 - its library must be loaded to be held
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1):
+        yield

@@ -130,3 +130,24 @@ def forward_chaining(values: pd.Series, cuts: Sequence[float] | None = None) -> 
     if not folds:
         raise ValueError(f"cannot scale up over {values.name}: no value on either side of {cuts}")
     return folds
+
+
+def scale_chain(numbers: np.ndarray) -> list[Fold]:
+    """Train up to a quarter and up to half of the largest scale, and predict all above.
+
+    So the rows at hand are asked what a larger scale will ask. Fewer than three scales up to the
+    quarter cannot tell which cost grows how: then there is no fold.
+
+    Parameters
+    ----------
+    numbers
+        The scale of each row; rows where it is not a positive number are in no fold.
+    """
+    known = np.isfinite(numbers) & (numbers > 0)
+    largest = numbers[known].max(initial=0.0)
+    if len(np.unique(numbers[known & (numbers <= largest / 4)])) < 3:
+        return []
+    return [
+        Fold(f"above {cut:g}", known & (numbers <= cut), known & (numbers > cut))
+        for cut in (largest / 4, largest / 2)
+    ]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fitkit.splits import Fold, forward_chaining, hold_out, k_fold, leave_one_out
+from fitkit.splits import Fold, forward_chaining, hold_out, k_fold, leave_one_out, scale_chain
 
 
 def told(folds: list[Fold]) -> list[tuple[str, list[int], list[int]]]:
@@ -169,3 +169,37 @@ def test_training_rows_are_smaller_than_what_is_predicted(values: list[int | Non
         assert fold.train.any()
         assert series[fold.train].max() < series[fold.test].min()
         assert len(set(series[fold.test])) == 1
+
+
+# --- larger scales --------------------------------------------------------------------------
+
+
+def test_a_quarter_and_a_half_of_the_largest_predict_all_above() -> None:
+    assert told(scale_chain(np.array([16.0, 1, 2, 4, 8, 4]))) == [
+        ("above 4", [1, 2, 3, 5], [0, 4]),
+        ("above 8", [1, 2, 3, 4, 5], [0]),
+    ]
+
+
+@pytest.mark.parametrize(
+    "scales",
+    [(), (1,), (1, 2, 4), (1, 2, 8, 4), (1, 1, 2, 2, 16), (3, 3, 3), (np.nan,) * 5, (0, 0, 0),
+     (-64, -32, -16, -8, -4, -2, -1), (np.inf, 1, 2), (0, 1, 2, 8)],
+)  # fmt: skip
+def test_fewer_than_three_scales_up_to_the_quarter_give_no_fold(scales: tuple[float, ...]) -> None:
+    assert scale_chain(np.array(scales, dtype=float)) == []
+
+
+def test_rows_without_a_scale_are_in_no_fold() -> None:
+    folds = told(scale_chain(np.array([np.nan, 1, 2, 4, 16, np.inf, 0, -8])))
+    assert folds == [("above 4", [1, 2, 3], [4]), ("above 8", [1, 2, 3], [4])]
+
+
+@given(st.lists(st.floats(allow_nan=True, allow_infinity=True), max_size=30))
+def test_larger_scales_are_never_trained_on(scales: list[float]) -> None:
+    numbers = np.array(scales, dtype=float)
+    for fold in scale_chain(numbers):
+        assert fold.train.any()
+        assert fold.test.any()
+        assert numbers[fold.train].max() < numbers[fold.test].min()
+        assert len(np.unique(numbers[fold.train])) >= 3

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any
@@ -72,6 +73,46 @@ def n_rows(X: Any) -> int:
 def take(columns: SimpleNamespace, rows: np.ndarray) -> SimpleNamespace:
     """Rows of a record, by position."""
     return SimpleNamespace(**{name: values[rows] for name, values in vars(columns).items()})
+
+
+def sorted_rows(
+    X: Any, times: np.ndarray, names: Collection[str]
+) -> tuple[SimpleNamespace, np.ndarray]:
+    """All columns, and times, in the canonical order of the columns of those names.
+
+    Raises
+    ------
+    ValueError
+        If there are more, or fewer, rows than times.
+    """
+    columns = record(X)
+    if n_rows(X) != len(times):
+        raise ValueError(f"{n_rows(X)} rows but {len(times)} times")
+    own = {name: values for name, values in vars(columns).items() if name in names}
+    order = canonical_order(SimpleNamespace(**own), times)
+    return take(columns, order), times[order]
+
+
+def known_numbers(X: Any, names: Sequence[str]) -> SimpleNamespace:
+    """Columns of those names that there are, as floats, shape ``(rows,)`` each.
+
+    Raises
+    ------
+    ValueError
+        If a value is neither a number nor null.
+    """
+    found: dict[str, np.ndarray] = {}
+    for name in names:
+        with suppress(MissingColumnError):
+            found[name] = column(X, name)
+    return number_columns(found, list(found), n_rows(X))
+
+
+def canonical_order(columns: SimpleNamespace, times: np.ndarray) -> np.ndarray:
+    """Positions that sort the rows by their content, so that their order in a file is no matter."""
+    texts = [values for _, values in sorted(vars(columns).items())]
+    sortable = [v if v.dtype.kind in "biuf" else np.array([key_text(x) for x in v]) for v in texts]
+    return np.lexsort((times, *sortable))
 
 
 def is_null(value: Any) -> bool:

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
+
+from fitkit.errors import FitError
 
 
 class NotFittedError(ValueError, AttributeError):
@@ -60,6 +63,16 @@ class Estimator(ABC):
         given = ", ".join(f"{name}={getattr(self, name)!r}" for name in self._names())
         return f"{type(self).__name__}({given})"
 
+    @property
+    def description(self) -> str:
+        """How the fit came about, in a sentence; empty where there was nothing to decide."""
+        return ""
+
+    @property
+    @abstractmethod
+    def columns(self) -> Sequence[str]:
+        """Columns that it reads."""
+
     @abstractmethod
     def predict(self, X: Any) -> np.ndarray:
         """Seconds for each row of ``X``, shape ``(rows,)``."""
@@ -90,3 +103,35 @@ def require_fitted(model: object, attribute: str) -> None:
     """
     if not hasattr(model, attribute):
         raise NotFittedError(f"this {type(model).__name__} is not fitted yet: call fit first")
+
+
+def checked_times(y: ArrayLike) -> np.ndarray:
+    """Times to fit, shape ``(rows,)``.
+
+    Raises
+    ------
+    FitError
+        If there is none.
+    ValueError
+        If they are no single column, or one is not a positive number.
+    """
+    try:
+        times = np.asarray(y, dtype=float)
+    except TypeError as error:  # a null of pandas
+        raise ValueError("times must be positive numbers") from error
+    if times.ndim != 1:
+        raise ValueError(f"times must be one column, not an array of shape {times.shape}")
+    if not len(times):
+        raise FitError("no rows to fit", "widen the condition, or ingest more runs")
+    if not np.all(np.isfinite(times) & (times > 0)):
+        raise ValueError("times must be positive numbers")
+    return times
+
+
+def fresh(model: Any) -> Any:
+    """An unfitted copy of a model, and of the models in it."""
+    if isinstance(model, Estimator):
+        return type(model)(**{k: fresh(v) for k, v in model.get_params(deep=False).items()})
+    if isinstance(model, dict):
+        return {name: fresh(part) for name, part in model.items()}
+    return model

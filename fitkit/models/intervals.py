@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from statistics import NormalDist
 
+import numpy as np
+
 
 def t_quantile(p: float, dof: int) -> float:
     """Quantile of Student's t distribution.
@@ -58,3 +60,36 @@ def _hill(two_sided: float, n: int) -> float:
             (1 / (((n + 6) / (n * y) - 0.089 * d - 0.822) * (n + 2) * 3) + 0.5 / (n + 4)) * y - 1
         ) * (n + 1) / (n + 2) + 1 / y
     return math.sqrt(n * y)
+
+
+def log_interval(
+    seconds: np.ndarray, noise: float, dof: int, level: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Interval of a new measurement whose logarithm scatters around the predicted one.
+
+    Parameters
+    ----------
+    seconds
+        Predictions, shape ``(rows,)``.
+    noise
+        Standard deviation of the log residuals.
+    dof
+        Degrees of freedom that it rests on.
+
+    Returns
+    -------
+    low, high : ndarray
+        Seconds, shape ``(rows,)`` each; NaN where nothing is left over to judge the noise.
+
+    Raises
+    ------
+    ValueError
+        If the level is not between 0 and 1.
+    """
+    if not 0 < level < 1:
+        raise ValueError(f"a level of {level}: between 0 and 1, such as 0.9")
+    if dof <= 0 or not math.isfinite(noise):
+        nothing = np.full(len(seconds), np.nan)
+        return nothing, nothing
+    factor = math.exp(min(t_quantile(0.5 + level / 2, dof) * noise, 50.0))
+    return seconds / factor, seconds * factor

@@ -3,54 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, cast, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from fitkit.errors import FitError
 from fitkit.models.columns import n_rows
-from fitkit.models.estimator import Estimator, require_fitted
+from fitkit.models.estimator import Estimator, checked_times, require_fitted
 from fitkit.models.intervals import t_quantile
-from fitkit.models.regression import Regression, Solution
-from fitkit.models.terms import Term, terms_named
+from fitkit.models.parameters import (
+    Parameter,
+    Status,
+    number,
+    parameter_frame,
+    parameters_from_json,
+    parameters_to_json,
+    plain,
+)
+from fitkit.models.regression import Loss, Regression, Solution, log_likelihood, solve
+from fitkit.models.terms import Term, needed_columns, terms_named
 
 if TYPE_CHECKING:
     import pandas as pd
 
 # A column is dependent when less than this share of its length is left beside the earlier ones.
 _DEPENDENT = 1e-6
-_NOTHING = 1e-9  # share of the longest time that no clock would see
 _TOLD = 1e-3  # share of a dependent column from which on a term is named as its rival
-_REWEIGHTINGS = 3
-
-Status = Literal["positive", "zero", "undetermined", "unknown"]
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """A fitted parameter with its uncertainty.
-
-    Attributes
-    ----------
-    std_err
-        Standard error by the noise model of the fit.
-    ci_low, ci_high
-        Confidence bounds: those of the noise model, or of the heteroscedasticity-consistent
-        error HC3 where that is larger.
-    status
-        ``positive``; ``zero``: the data put it at the bound; ``undetermined``: the data cannot
-        tell its term from others, it was left out; ``unknown``: a column it needs is null.
-    """
-
-    term: str
-    estimate: float
-    std_err: float
-    ci_low: float
-    ci_high: float
-    unit: str
-    status: Status
+_EXPONENTS = (1.0, 0.5, 0.0)  # of the noise, the preferred one first
+_BETTER = 1.92  # log likelihood that another exponent must gain
+_MIN_ROWS = 8  # with fewer, the exponent cannot be told
 
 
 class LinearModel(Estimator):
@@ -58,21 +40,32 @@ class LinearModel(Estimator):
 
     .. math:: t = \sum_k \theta_k x_k, \quad \theta_k \ge 0
 
-    The fit minimises relative errors: the noise is taken to grow as the time to the power
-    ``noise_exponent``, and the weights follow the fitted, not the measured time, since the
-    latter would favour rows that noise made small.
+    The noise is taken to grow as the time to the power ``noise_exponent``, and the weights follow
+    the fitted, not the measured time, since the latter would favour rows that noise made small.
 
     Parameters
     ----------
     terms
         Names of terms, the most certain first: where two cannot be told apart, the later goes.
     noise_exponent
-        0 for errors of constant size, 1 for errors in proportion to the time.
+        0 for errors of constant size, 1 for errors in proportion to the time; ``select`` takes
+        that of 0, 0.5 and 1 under which the times are likeliest, 1 unless another is better by
+        half the 95 % quantile of chi-square, 1.92, and 1 below 8 rows.
     level
         Level of the parameters' confidence intervals.
     undetermined
         What to do with a term that the data cannot tell from earlier ones: ``raise`` a
         `FitError` that names it, or ``drop`` it and say so in its status.
+    loss
+        ``squares``; or ``soft_l1``, by which a residual beyond two standard deviations counts
+        ever less than its square, so that a few disturbed rows do not decide (P. J. Huber, Robust
+        Statistics, 1981, chapter 7: weights from the residuals, scale from their MAD, errors from
+        the pseudo-values). On normal noise its variance is 2 % larger.
+
+    Attributes
+    ----------
+    noise_exponent_ : float
+        The exponent that was fitted with.
 
     Examples
     --------
@@ -85,14 +78,21 @@ class LinearModel(Estimator):
     def __init__(
         self,
         terms: Sequence[str],
-        noise_exponent: float = 1.0,
+        noise_exponent: float | Literal["select"] = 1.0,
         level: float = 0.9,
         undetermined: Literal["raise", "drop"] = "raise",
+        loss: Loss = "soft_l1",
     ) -> None:
         self.terms = terms
         self.noise_exponent = noise_exponent
         self.level = level
         self.undetermined = undetermined
+        self.loss = loss
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns that it reads."""
+        return tuple(needed_columns(self.terms))
 
     # -- fitting ---------------------------------------------------------------------------
 
@@ -109,22 +109,20 @@ class LinearModel(Estimator):
         Raises
         ------
         ValueError
-            If a term is unknown, or a time is not a positive number.
+            If a term or the loss is unknown, or a time is not a positive number.
         FitError
             If there is no row, or the data cannot tell terms apart.
         """
-        times = np.asarray(y, dtype=float)
-        if not len(times):
-            raise FitError("no rows to fit", "widen the condition, or ingest more runs")
-        if not np.all(np.isfinite(times) & (times > 0)):
-            raise ValueError("times must be positive numbers")
+        times = checked_times(y)
+        loss = _loss(self.loss)
         terms = terms_named(list(self.terms))
         amounts = {term.name: term.amount(X, len(times)) for term in terms}
         status = self._choose(amounts, times)
         kept = [term for term in terms if status[term.name] == "positive"]
         if not kept:
             raise FitError("no term is determined by the data", "see the statuses of the terms")
-        solution = self._solve(np.column_stack([amounts[term.name] for term in kept]), times)
+        design = np.column_stack([amounts[term.name] for term in kept])
+        solution, self.noise_exponent_ = self._best(design, times, loss)
         if not solution.positive.any():
             raise FitError("no term explains any of the time", "choose other terms")
         self.n_obs_, self.dof_ = len(times), len(times) - int(solution.positive.sum())
@@ -136,7 +134,7 @@ class LinearModel(Estimator):
     def _choose(self, amounts: Mapping[str, np.ndarray], times: np.ndarray) -> dict[str, Status]:
         """Keep each term that is known and differs from what the earlier ones can express."""
         status: dict[str, Status] = {}
-        weight = times**-self.noise_exponent
+        weight = times ** -self._exponents(len(times))[0]
         basis: list[np.ndarray] = []
         kept: list[str] = []
         for name, amount in amounts.items():
@@ -162,21 +160,23 @@ class LinearModel(Estimator):
             basis.append(rest / np.linalg.norm(rest))
         return status
 
-    def _solve(self, design: np.ndarray, times: np.ndarray) -> Solution:
-        from scipy.optimize import nnls  # here, so that predicting needs numpy alone
+    def _exponents(self, n_rows: int) -> tuple[float, ...]:
+        """Exponents to choose among, the preferred one first."""
+        if self.noise_exponent != "select":
+            return (self.noise_exponent,)
+        return _EXPONENTS if n_rows >= _MIN_ROWS else _EXPONENTS[:1]
 
-        fitted = times
-        for _ in range(_REWEIGHTINGS):
-            weights = fitted**-self.noise_exponent
-            weighted = design * weights[:, None]
-            # Columns differ by 15 orders of magnitude (FLOPs beside ones): scale each to 1.
-            scale = np.linalg.norm(weighted, axis=0)
-            solution, _ = nnls(weighted / scale, times * weights)
-            # Rounding can leave a share of the time that no clock would see: that is a zero.
-            share = (weighted * solution / scale).max(axis=0) / (times * weights).max()
-            estimates = np.where(share > _NOTHING, solution / scale, 0.0)
-            fitted = np.maximum(design @ estimates, times.min() * 1e-3)
-        return Solution(design, times, weights, estimates)
+    def _best(self, design: np.ndarray, times: np.ndarray, loss: Loss) -> tuple[Solution, float]:
+        """Solution under the noise exponent that makes the times likeliest, and the exponent."""
+        exponents = self._exponents(len(times))
+        found = [solve(design, times, k, loss) for k in exponents]
+        if len(found) == 1 or len(times) <= design.shape[1]:
+            return found[0], exponents[0]
+        likelihoods = [log_likelihood(each, times, loss) for each in found]
+        best = int(np.argmax(likelihoods))
+        if likelihoods[best] <= likelihoods[0] + _BETTER:
+            best = 0
+        return found[best], exponents[best]
 
     def _keep(
         self, solution: Solution, names: Sequence[str], regression: Regression | None
@@ -271,7 +271,7 @@ class LinearModel(Estimator):
         if self.dof_ <= 0 or not np.isfinite(self.noise_):
             nothing = np.full(len(mean), np.nan)
             return nothing, nothing
-        own = (self.noise_ * np.maximum(mean, 0.0) ** self.noise_exponent) ** 2
+        own = (self.noise_ * np.maximum(mean, 0.0) ** self.noise_exponent_) ** 2
         variance = own + np.einsum("ij,jk,ik->i", design, self._covariance, design)
         half = t_quantile(0.5 + level / 2, self.dof_) * np.sqrt(variance)
         return np.maximum(mean - half, 0.0), mean + half
@@ -279,53 +279,50 @@ class LinearModel(Estimator):
     @property
     def params_(self) -> pd.DataFrame:
         """Parameters: ``term, estimate, std_err, ci_low, ci_high, unit, status``."""
-        import pandas as pd  # here, so that predicting needs numpy alone
-
         require_fitted(self, "parameters_")
-        return pd.DataFrame([vars(parameter) for parameter in self.parameters_])
+        return parameter_frame(self.parameters_)
 
     def to_dict(self) -> dict[str, Any]:
         """Fitted state as plain JSON values."""
         require_fitted(self, "parameters_")
         return {
             "terms": list(self.terms),
-            "noise_exponent": float(self.noise_exponent),
+            "noise_exponent": float(self.noise_exponent_),
+            "loss": self.loss,
             "level": float(self.level),
             "n_obs": self.n_obs_,
             "dof": self.dof_,
-            "noise": _json(self.noise_),
+            "noise": plain(self.noise_),
             "active": self._active,
-            "covariance": [[_json(v) for v in row] for row in self._covariance.tolist()],
-            "parameters": [
-                {key: _json(value) for key, value in vars(parameter).items()}
-                for parameter in self.parameters_
-            ],
+            "covariance": [[plain(v) for v in row] for row in self._covariance.tolist()],
+            "parameters": parameters_to_json(self.parameters_),
         }
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> Self:
         """The model that `to_dict` described."""
-        exponent, level = _number(state["noise_exponent"]), _number(state["level"])
-        model = cls([term.name for term in terms_named(state["terms"])], exponent, level, "drop")
+        exponent, level = number(state["noise_exponent"]), number(state["level"])
+        names = [term.name for term in terms_named(state["terms"])]
+        model = cls(names, exponent, level, "drop")
+        model.noise_exponent_, model.loss = exponent, _loss(state.get("loss", "squares"))
         model.n_obs_, model.dof_ = int(state["n_obs"]), int(state["dof"])
-        model.noise_ = _number(state["noise"])
+        model.noise_ = number(state["noise"])
         model._active = [term.name for term in terms_named(state["active"])]
         model._covariance = np.array(
-            [[_number(v) for v in row] for row in state["covariance"]], dtype=float
+            [[number(v) for v in row] for row in state["covariance"]], dtype=float
         ).reshape(len(model._active), len(model._active))
-        figures = ("estimate", "std_err", "ci_low", "ci_high")
-        model.parameters_ = [
-            Parameter(
-                term=p["term"],
-                unit=p["unit"],
-                status=p["status"],
-                **{key: _number(p[key]) for key in figures},
-            )
-            for p in state["parameters"]
-        ]
+        model.parameters_ = parameters_from_json(state["parameters"])
+        if [p.term for p in model.parameters_] != names:
+            raise ValueError("parameters of other terms")
         if not np.all(model._estimates > 0):
             raise ValueError("a parameter is not positive")
         return model
+
+
+def _loss(name: str) -> Loss:
+    if name not in get_args(Loss):
+        raise ValueError(f"no loss {name!r}; known: {', '.join(get_args(Loss))}")
+    return cast(Loss, name)
 
 
 def _dependence(name: str, column: np.ndarray, earlier: Mapping[str, np.ndarray]) -> FitError:
@@ -342,14 +339,3 @@ def _dependence(name: str, column: np.ndarray, earlier: Mapping[str, np.ndarray]
         f"the data cannot tell {name} from {', '.join(others)}",
         "measure runs in which they differ, or leave one of the terms out",
     )
-
-
-def _json(value: Any) -> Any:
-    return None if isinstance(value, float) and not np.isfinite(value) else value
-
-
-def _number(value: float | None) -> float:
-    number = float("nan") if value is None else float(value)
-    if np.isinf(number):
-        raise ValueError("a number is infinite")
-    return number

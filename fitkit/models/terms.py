@@ -36,7 +36,8 @@ class Term:
     def amount(self, X: Any, n_rows: int) -> np.ndarray:
         """Amount of each row, shape ``(n_rows,)``; NaN where a column it needs is missing."""
         try:
-            values = self.function(Columns(X))
+            with np.errstate(all="ignore"):  # what is no number is told by who asked
+                values = self.function(Columns(X))
         except MissingColumnError:
             return np.full(n_rows, np.nan)
         return np.broadcast_to(np.asarray(values, dtype=float), (n_rows,))
@@ -91,6 +92,11 @@ def terms_named(names: Sequence[str]) -> list[Term]:
 
 def needed_columns(names: Sequence[str]) -> list[str]:
     """Columns that the terms of those names read."""
+    return read_by(*(term.function for term in terms_named(names)))
+
+
+def read_by(*functions: Callable[[Columns], ArrayLike]) -> list[str]:
+    """Columns that functions of the columns read."""
     seen: list[str] = []
 
     class _Recorder(Columns):
@@ -98,8 +104,8 @@ def needed_columns(names: Sequence[str]) -> list[str]:
             seen.append(name)
             return np.ones(1)
 
-    for term in terms_named(names):
-        term.function(_Recorder(None))
+    for function in functions:
+        function(_Recorder(None))
     return list(dict.fromkeys(seen))
 
 
@@ -155,3 +161,88 @@ def server_fan_in(x: Columns) -> ArrayLike:
 def log_workers(x: Columns) -> ArrayLike:
     """A tree over the workers: one message for each doubling of their number."""
     return np.log2(x.n_workers)
+
+
+@term(unit="s", resource="link_intra")
+def across_devices(x: Columns) -> ArrayLike:
+    """Paid once a step as soon as there is a second worker."""
+    return np.greater(x.n_workers, 1) + 0.0 * x.n_workers
+
+
+@term(unit="s", resource="link_inter")
+def across_nodes(x: Columns) -> ArrayLike:
+    """Paid once a step as soon as there is a second node."""
+    return np.greater(x.n_nodes, 1) + 0.0 * x.n_nodes
+
+
+@term(unit="s", resource="link_intra")
+def ring_devices(x: Columns) -> ArrayLike:
+    """Share of the gradient that a ring moves through each worker's link, up to all of it."""
+    return 1.0 - 1.0 / x.n_workers
+
+
+@term(unit="s", resource="link_inter")
+def ring_nodes(x: Columns) -> ArrayLike:
+    """Share of the gradient that a ring moves through each worker's link where it leaves nodes."""
+    return np.multiply(across_nodes(x), ring_devices(x))
+
+
+@term(unit="s", resource="link_inter")
+def log_nodes(x: Columns) -> ArrayLike:
+    """A tree over the nodes: one message for each doubling of their number."""
+    return np.log2(x.n_nodes)
+
+
+@term(unit="s", resource="link_inter")
+def log_workers_across(x: Columns) -> ArrayLike:
+    """A tree over the workers of several nodes: one message for each doubling of their number."""
+    return np.multiply(across_nodes(x), np.log2(x.n_workers))
+
+
+@term(unit="s/worker", resource="link_inter")
+def pair_sharing(x: Columns) -> ArrayLike:
+    """Workers that share the one link between two nodes; more nodes have more links."""
+    return np.equal(x.n_nodes, 2) * x.n_workers / x.n_nodes
+
+
+@term(unit="s", resource="link_inter")
+def log_pair_workers(x: Columns) -> ArrayLike:
+    """A tree over the workers of two nodes, whose messages all take the one link between them."""
+    return (np.equal(x.n_nodes, 2) + 0.0 * x.n_nodes) * np.log2(x.n_workers)
+
+
+@term(unit="s/worker", resource="link_intra")
+def devices_per_node(x: Columns) -> ArrayLike:
+    """Other workers of the same node, which take turns on its link."""
+    return np.maximum(x.n_workers / x.n_nodes - 1.0, 0.0)
+
+
+@term(unit="s/node", resource="link_inter")
+def other_nodes(x: Columns) -> ArrayLike:
+    """One node exchanges with every other in turn."""
+    return x.n_nodes - 1.0
+
+
+def product_flop(x: Columns) -> np.ndarray:
+    """Operations of one matrix product; backward has two where the input needs a gradient."""
+    return np.asarray(x.flop / (1.0 + (x.input_grad_bytes > 0)), dtype=float)
+
+
+@term(unit="s/byte", resource="memory")
+def unfolded_input(x: Columns) -> ArrayLike:
+    """Inputs of all products: a convolution takes an input once for each kernel position."""
+    # (2 rows width depth)² / (depth width · 4 rows width) = rows depth, of 4 bytes each.
+    products = np.asarray(x.n_params * x.output_bytes, dtype=float)
+    return 4.0 * product_flop(x) ** 2 / np.where(products > 0, products, np.nan)
+
+
+@term(unit="s/byte", resource="memory")
+def output_gradients(x: Columns) -> ArrayLike:
+    """Gradients of the output that arrive in backward, one from each layer that takes it."""
+    return x.output_grad_bytes
+
+
+@term(unit="s/byte", resource="host")
+def data_input(x: Columns) -> ArrayLike:
+    """Samples that enter the network in this layer, which waits until they are there."""
+    return x.data_bytes

@@ -7,21 +7,26 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fitkit.models.columns import (
     Columns,
     MissingColumnError,
+    canonical_order,
     column,
     common_label,
     group_labels,
     is_null,
     key_text,
     keys,
+    known_numbers,
     n_rows,
     number_columns,
     numbers,
     record,
     rows_by_key,
+    sorted_rows,
     take,
 )
 
@@ -130,6 +135,63 @@ def test_number_columns_fill_what_is_missing_and_repeat_what_is_single():
 def test_a_word_in_a_column_of_numbers_is_named():
     with pytest.raises(ValueError, match="column local_batch: 'many' is not a number"):
         number_columns({"local_batch": np.array([1, "many"], dtype=object)}, ["local_batch"], 2)
+
+
+def test_known_numbers_are_those_of_the_columns_that_are_there():
+    frame = pd.DataFrame({"n_workers": [1, None], "local_batch": [8, 16], "device": ["a", "b"]})
+    found = vars(known_numbers(frame.astype(object), ["local_batch", "n_workers", "flop"]))
+    assert list(found) == ["local_batch", "n_workers"]
+    np.testing.assert_array_equal(found["n_workers"], [1.0, np.nan])
+    assert known_numbers(SimpleNamespace(a=2, b=np.ones(3)), ["a"]).a.tolist() == [2.0, 2.0, 2.0]
+    with pytest.raises(ValueError, match="column device: 'a' is not a number"):
+        known_numbers(frame, ["device"])
+
+
+class TestCanonicalOrder:
+    def test_the_first_columns_by_name_count_last_and_times_least(self):
+        columns = SimpleNamespace(b=np.array([1, 1, 0, 1]), a=np.array([2.0, 1.0, 3.0, 1.0]))
+        assert canonical_order(columns, np.array([1.0, 3.0, 1.0, 2.0])).tolist() == [2, 3, 1, 0]
+        assert canonical_order(SimpleNamespace(), np.array([3.0, 1.0, 2.0])).tolist() == [1, 2, 0]
+
+    def test_nulls_and_words_have_a_place(self):
+        columns = SimpleNamespace(
+            words=np.array(["ring", None, "tree", "ring"], dtype=object),
+            sizes=np.array([np.nan, 1.0, 2.0, 1.0]),
+        )
+        # Null is written "?", before the letters; NaN comes behind the numbers.
+        assert canonical_order(columns, np.ones(4)).tolist() == [1, 3, 0, 2]
+
+    @given(st.data())
+    def test_rows_come_out_the_same_whatever_their_order(self, data):
+        value = st.none() | st.sampled_from([0, 1, 2.5, "x", True])
+        row = st.tuples(value, st.sampled_from([1.0, 2.0, np.nan]), st.floats(0.1, 1))
+        found = data.draw(st.lists(row, min_size=1, max_size=8))
+        shuffled = data.draw(st.permutations(found))
+
+        def sorted_texts(rows):
+            any_, numbers_, times = (list(values) for values in zip(*rows, strict=True))
+            X = SimpleNamespace(
+                any=np.array([*any_, None], dtype=object)[:-1], numbers=np.array(numbers_)
+            )
+            columns, times = sorted_rows(X, np.array(times), ["any", "numbers"])
+            return [
+                (key_text(a), str(n), t)
+                for a, n, t in zip(columns.any, columns.numbers, times, strict=True)
+            ]
+
+        assert sorted_texts(found) == sorted_texts(shuffled)
+
+    def test_only_named_columns_count_but_all_come_along(self):
+        frame = pd.DataFrame({"run": ["b", "a", "c"], "size": [2, 2, 1], "one": 7})
+        columns, times = sorted_rows(frame, np.array([0.3, 0.4, 0.5]), ("size", "absent"))
+        assert columns.run.tolist() == ["c", "b", "a"]
+        assert columns.one.tolist() == [7, 7, 7]
+        assert times.tolist() == [0.5, 0.3, 0.4]
+
+    @pytest.mark.parametrize("n_times", [0, 1, 4])
+    def test_rows_and_times_must_be_as_many(self, n_times):
+        with pytest.raises(ValueError, match=f"3 rows but {n_times} times"):
+            sorted_rows(pd.DataFrame({"size": [1, 2, 3]}), np.ones(n_times), ["size"])
 
 
 class TestGroupLabels:

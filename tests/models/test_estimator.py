@@ -13,9 +13,14 @@ from sklearn.metrics import r2_score
 from sklearn.model_selection import GridSearchCV, LeaveOneGroupOut, cross_val_score
 from sklearn.utils import get_tags
 
-from fitkit.models.estimator import NotFittedError
+from fitkit.errors import FitError
+from fitkit.models.blend import Blend
+from fitkit.models.estimator import NotFittedError, checked_times, fresh
 from fitkit.models.grouped import GroupedModel
 from fitkit.models.linear import LinearModel
+from fitkit.models.nonlinear import NonlinearModel
+from fitkit.models.residual import BoostedModel
+from fitkit.models.selection import ChosenModel
 
 
 @pytest.fixture
@@ -47,10 +52,19 @@ def grouped():
     )
 
 
-BOTH = pytest.mark.parametrize("make", [linear, grouped])
+def nonlinear():
+    return NonlinearModel("hinge")
 
 
-@BOTH
+def nested():
+    models = {"terms": linear(), "knee": nonlinear()}
+    return BoostedModel(ChosenModel({"one": linear(), "all": Blend(models)}), ["local_batch"], 99)
+
+
+EACH = pytest.mark.parametrize("make", [linear, grouped, nonlinear, nested])
+
+
+@EACH
 def test_a_clone_is_unfitted_and_equal(make, frame, times):
     model = make().fit(frame, times)
     copy = clone(model)
@@ -60,7 +74,7 @@ def test_a_clone_is_unfitted_and_equal(make, frame, times):
         copy.predict(frame)
 
 
-@BOTH
+@EACH
 def test_what_needs_a_fit_says_so(make, frame):
     model = make()
     for ask in (
@@ -74,25 +88,25 @@ def test_what_needs_a_fit_says_so(make, frame):
             ask()
 
 
-@BOTH
+@EACH
 def test_scikit_learn_takes_it_for_a_regressor(make):
     assert is_regressor(make())
     assert get_tags(make()).target_tags.required
 
 
-@BOTH
+@EACH
 def test_the_constructor_keeps_what_it_is_given(make):
     model = make()
     assert type(model)(**model.get_params(deep=False)).get_params() == model.get_params()
 
 
-@BOTH
+@EACH
 def test_the_score_is_the_coefficient_of_determination(make, frame, times):
     model = make().fit(frame, times)
     assert model.score(frame, times) == pytest.approx(r2_score(times, model.predict(frame)))
 
 
-@BOTH
+@EACH
 def test_fitting_returns_the_model_and_forgets_the_fit_before(make, frame, times):
     model = make()
     assert model.fit(frame, times) is model
@@ -131,7 +145,7 @@ def test_an_argument_that_does_not_exist_is_named(model, params):
         model.set_params(**params)
 
 
-@BOTH
+@EACH
 def test_cross_validation_on_frames_predicts_what_was_left_out(make, frame, times):
     model, groups = make(), frame.local_batch
     found = cross_val_score(
@@ -178,3 +192,60 @@ def test_models_are_imported_without_the_heavy_packages():
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "set()"
+
+
+@pytest.mark.parametrize(
+    "times", [[1, 2.5], (1, 2.5), np.array([1, 2.5], dtype=object), pd.Series([1, 2.5], [7, 7])]
+)
+def test_times_are_floats_whatever_they_come_in(times):
+    found = checked_times(times)
+    assert found.dtype == float
+    assert found.tolist() == [1.0, 2.5]
+
+
+@pytest.mark.parametrize(
+    "times",
+    [[0.0], [-1.0], [1.0, np.nan], [np.inf], [1.0, None], pd.Series([1, None], dtype="Int64"),
+     pd.Series([1.0, pd.NA], dtype=object), [[]]],
+    ids=repr,
+)  # fmt: skip
+def test_times_that_are_none_are_refused(times):
+    with pytest.raises(ValueError, match="times must be "):
+        checked_times(times)
+
+
+@pytest.mark.parametrize("times", [1.0, np.ones((2, 2)), pd.DataFrame({"t": [1.0]})])
+def test_times_are_one_column(times):
+    with pytest.raises(ValueError, match="times must be one column, not an array of shape"):
+        checked_times(times)
+
+
+def test_words_are_no_times_and_none_are_too_few():
+    with pytest.raises(ValueError, match="could not convert"):
+        checked_times(["many"])
+    with pytest.raises(FitError, match="no rows to fit"):
+        checked_times([])
+
+
+def test_a_fresh_model_is_unfitted_down_to_the_models_in_it(frame, times):
+    model = nested()
+    model.model.candidates["one"].fit(frame, times)
+    copy = fresh(model)
+    assert repr(copy) == repr(model)
+    for mine, theirs in (
+        (model, copy),
+        (model.model, copy.model),
+        (model.model.candidates, copy.model.candidates),
+        (model.model.candidates["one"], copy.model.candidates["one"]),
+        (model.model.candidates["all"].models["knee"], copy.model.candidates["all"].models["knee"]),
+    ):
+        assert mine is not theirs
+        assert type(mine) is type(theirs)
+    assert not hasattr(copy.model.candidates["one"], "parameters_")
+
+
+def test_a_grid_search_sets_what_a_nested_model_is_told(frame, times):
+    model = BoostedModel(NonlinearModel("hinge"), ["local_batch"])
+    search = GridSearchCV(model, {"model__ridge": [0.03, 1e3]}, cv=3, scoring="r2")
+    search.fit(frame[["n_workers", "local_batch"]], times)
+    assert search.best_params_ == {"model__ridge": 0.03}  # the other stays at its start

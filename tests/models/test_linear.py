@@ -178,7 +178,7 @@ class TestAgainstStatsmodels:
         frame, truth = DESIGNS["a step over workers and batches"]
         times = noisy(frame, truth, seed)
         expected = reweighted(frame, STEP, times, k)
-        model = LinearModel(STEP, k, level).fit(frame, times)
+        model = LinearModel(STEP, k, level, loss="squares").fit(frame, times)
         found = model.params_.set_index("term")
         assert (found.status == "positive").all()
         np.testing.assert_allclose(found.estimate, expected.params, rtol=1e-9)
@@ -199,7 +199,7 @@ class TestAgainstStatsmodels:
         table = expected.get_prediction(amounts(new, STEP), weights=mean ** (-2 * k)).summary_frame(
             alpha=1 - level
         )
-        model = LinearModel(STEP, k).fit(frame, times)
+        model = LinearModel(STEP, k, loss="squares").fit(frame, times)
         low, high = model.predict_interval(new, level)
         np.testing.assert_allclose(model.predict(new), table["mean"], rtol=1e-9)
         np.testing.assert_allclose(low, np.maximum(table.obs_ci_lower, 0), rtol=1e-4)
@@ -210,7 +210,7 @@ class TestAgainstStatsmodels:
         at_bound = 0
         for seed in range(10):
             times = noisy(frame, truth, seed)
-            model = LinearModel(list(truth)).fit(frame, times)
+            model = LinearModel(list(truth), loss="squares").fit(frame, times)
             if by_term(model)["log_workers"].estimate > 0:
                 continue
             at_bound += 1
@@ -269,7 +269,7 @@ class TestCertifiedResults:
         ids=["NoInt1", "NoInt2"],
     )  # fmt: skip
     def test_a_line_through_zero(self, x, y, slope, error, residual):
-        model = LinearModel(["x1"], noise_exponent=0).fit(pd.DataFrame({"x": x}), y)
+        model = LinearModel(["x1"], noise_exponent=0, loss="squares").fit(pd.DataFrame({"x": x}), y)
         (found,) = model.parameters_
         assert found.estimate == pytest.approx(slope, rel=1e-13)
         assert found.std_err == pytest.approx(error, rel=1e-12)

@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fitkit.models.recipes import RECIPES
 from fitkit.models.terms import TERMS, Resource, needed_columns, term, terms_named
 
 COLUMNS = {
@@ -20,6 +19,9 @@ COLUMNS = {
     "output_bytes": [4.0, 8.0],
     "input_grad_bytes": [0.0, 128.0],
     "n_workers": [1.0, 8.0],
+    "n_nodes": [1.0, 2.0],
+    "output_grad_bytes": [0.0, 16.0],
+    "data_bytes": [256.0, 0.0],
 }
 AMOUNTS = {
     "fixed": [1.0, 1.0],
@@ -31,6 +33,19 @@ AMOUNTS = {
     "input_gradient": [0.0, 128.0],
     "server_fan_in": [0.0, 7.0],
     "log_workers": [0.0, 3.0],
+    "across_devices": [0.0, 1.0],
+    "across_nodes": [0.0, 1.0],
+    "ring_devices": [0.0, 0.875],
+    "ring_nodes": [0.0, 0.875],
+    "log_nodes": [0.0, 1.0],
+    "log_workers_across": [0.0, 3.0],
+    "pair_sharing": [0.0, 4.0],
+    "log_pair_workers": [0.0, 3.0],
+    "devices_per_node": [0.0, 3.0],
+    "other_nodes": [0.0, 1.0],
+    "unfolded_input": [1e29, np.nan],  # without weights there is no product
+    "output_gradients": [0.0, 16.0],
+    "data_input": [256.0, 0.0],
 }
 
 
@@ -54,18 +69,42 @@ def test_amounts_of_a_frame_and_of_a_record_are_those_worked_out_by_hand(name):
     for X in (frame, plain):
         found = TERMS[name].amount(X, 2)
         assert found.dtype == float
-        assert found.tolist() == AMOUNTS[name]
+        np.testing.assert_allclose(found, AMOUNTS[name], rtol=1e-15)
 
 
 @pytest.mark.parametrize("name", [name for name in AMOUNTS if name != "fixed"])
-def test_an_amount_is_nan_where_its_column_is_null_or_missing(name):
-    (column,) = needed_columns([name])
-    one_null = pd.DataFrame(COLUMNS).astype(object)
-    one_null.loc[1, column] = None
-    found = TERMS[name].amount(one_null, 2)
-    assert found[0] == AMOUNTS[name][0]
-    assert np.isnan(found[1])
-    assert np.isnan(TERMS[name].amount(pd.DataFrame({"other": [1, 2]}), 2)).all()
+def test_an_amount_is_nan_where_a_column_is_null_or_missing(name):
+    for column in needed_columns([name]):
+        one_null = pd.DataFrame(COLUMNS).astype(object)
+        one_null.loc[1, column] = None
+        found = TERMS[name].amount(one_null, 2)
+        assert found[0] == pytest.approx(AMOUNTS[name][0])
+        assert np.isnan(found[1])
+        assert np.isnan(TERMS[name].amount(pd.DataFrame(COLUMNS).drop(columns=column), 2)).all()
+
+
+def test_links_of_several_placements_by_hand():
+    placed = pd.DataFrame({"n_workers": [2, 4, 4, 4, 16, 2], "n_nodes": [1, 1, 2, 4, 2, 4]})
+    expected = {
+        "across_devices": [1, 1, 1, 1, 1, 1],
+        "across_nodes": [0, 0, 1, 1, 1, 1],
+        "ring_devices": [0.5, 0.75, 0.75, 0.75, 0.9375, 0.5],
+        "ring_nodes": [0, 0, 0.75, 0.75, 0.9375, 0.5],
+        "log_nodes": [0, 0, 1, 2, 1, 2],
+        "log_workers_across": [0, 0, 2, 2, 4, 1],
+        "pair_sharing": [0, 0, 2, 0, 8, 0],  # two nodes share one link, more have more
+        "devices_per_node": [1, 3, 1, 0, 7, 0],  # never below zero
+        "other_nodes": [0, 0, 1, 3, 1, 3],
+    }
+    for name, amounts in expected.items():
+        assert TERMS[name].amount(placed, 6).tolist() == amounts, name
+
+
+@pytest.mark.parametrize("name", AMOUNTS)
+@pytest.mark.parametrize("value", [0.0, -1.0, np.inf, 1e300])
+def test_no_value_makes_an_amount_warn(name, value):
+    columns = {key: np.full(2, value) for key in COLUMNS}
+    assert TERMS[name].amount(SimpleNamespace(**columns), 2).shape == (2,)
 
 
 @pytest.mark.parametrize("name", TERMS)
@@ -74,11 +113,6 @@ def test_a_term_tells_its_unit_its_resource_and_its_meaning(name):
     assert TERMS[name].resource in get_args(Resource)
     assert TERMS[name].meaning.endswith(".") or ":" in TERMS[name].meaning
     assert len(TERMS[name].meaning) > 20
-
-
-def test_recipes_are_made_of_known_terms():
-    for recipe in RECIPES.values():
-        assert [found.name for found in terms_named(recipe.terms)] == list(recipe.terms)
 
 
 def test_needed_columns_are_those_that_the_terms_read_once_each():
