@@ -1,3 +1,5 @@
+from .composition import ComposedStep as ComposedStep
+from .composition import compose as compose
 from .dataset import Dataset as Dataset
 from .display import Summary as Summary
 from .error_report import ErrorReport as ErrorReport
@@ -11,7 +13,7 @@ from .fitting import fit as fit
 from .ingestion import ingest as ingest
 from .models.grouped import GroupedModel as GroupedModel
 from .models.linear import LinearModel as LinearModel
+from .models.loading import load_model as load_model
 from .models.performance import PerformanceModel as PerformanceModel
-from .models.performance import load_model as load_model
 from .models.terms import term as term
 from .validation import validate as validate

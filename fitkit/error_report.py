@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fitkit.display import Summary, Table, format_share
+from fitkit.display import DASH, Summary, Table, format_share
 from fitkit.models.baselines import BASELINES
 from fitkit.models.columns import is_null
 from fitkit.models.terms import TERMS
@@ -142,11 +142,14 @@ class ErrorReport:
 
     @property
     def baselines(self) -> dict[str, dict[str, float]]:
-        """Figures of each baseline on the rows that the model and it both predict."""
+        """Figures of each baseline on the rows that the model and it both predict.
+
+        One that lacks a column or training rows for all of them predicts none: it is not listed.
+        """
         found = {}
+        rows = self.rows[self.rows.predicted_s.notna()]
         for name in BASELINES:
-            if name in self.rows:
-                rows = self.rows[self.rows.predicted_s.notna()]
+            if name in rows and rows[name].notna().any():
                 guesses = pd.DataFrame(
                     {"measured_s": rows.measured_s, "predicted_s": rows[name].astype(float)}
                 )
@@ -221,11 +224,10 @@ class ErrorReport:
         )  # fmt: skip
 
     def _baseline_table(self) -> Table:
-        rows = [("fitkit", *_shares(self.overall))]
-        rows += [(name.replace("_", " "), *_shares(f)) for name, f in self.baselines.items()]
-        return Table(
-            ("", "MAPE", "median", "p90", "by time", "bias"), tuple(rows), "Beside the baselines"
-        )
+        judged = {"fitkit": self.overall, **self.baselines}
+        rows = [(_words(name), f"{f['n']:.0f}", *_shares(f)) for name, f in judged.items()]
+        columns = ("", "n", "MAPE", "median", "p90", "by time", "bias")
+        return Table(columns, tuple(rows), "Beside the baselines, each on the n rows it predicts")
 
     def _group_table(self, by: str) -> Table:
         groups = self.groups[self.groups.by == by]
@@ -235,14 +237,12 @@ class ErrorReport:
             (
                 _value_text(row["value"]), f"{row['n']:.0f}",
                 *(format_share(row[name]) for name in ("mape", "median_ape", "bias", "floor")),
-                *(format_share(row[name]) for name in BASELINES),
+                _best_baseline(row),
             )
             for row in shown.to_dict("records")
         ]  # fmt: skip
-        names = (name.replace("_", " ") for name in BASELINES)
-        return Table(
-            (by, "n", "MAPE", "median", "bias", "floor", *names), tuple(rows), f"By {by}{more}"
-        )
+        columns = (by, "n", "MAPE", "median", "bias", "floor", "best baseline")
+        return Table(columns, tuple(rows), f"By {by}{more}")
 
     def to_dict(self) -> dict[str, Any]:
         """The report as the JSON document of ``fitkit validate --json``; null for NaN."""
@@ -298,19 +298,16 @@ class ErrorReport:
         features = [c for c in self.rows.columns if c not in (*names, *BASELINES) and _is_told(c)]
         told = [c for c in features if len(self.rows[c].unique()) > 1]
         rows = self.rows[self.rows.predicted_s.notna()]
-        words = {name: name.replace("_", " ") for name in BASELINES}
-        baselines = pd.DataFrame(
-            [{"name": "fitkit", **self.overall}]
-            + [{"name": words[name], **figures} for name, figures in self.baselines.items()]
-        )
+        judged = {"fitkit": self.overall, **self.baselines}
+        baselines = pd.DataFrame([{"name": _words(name), **f} for name, f in judged.items()])
         columns = ["by", "value", "n", "mape", "median_ape", "bias", "floor", *BASELINES]
         return ErrorPage(
             title=self.title,
             verdict=self.verdict,
             facts=self._facts(),
             overall=self.clocks[["clock", "n", *_FIGURES, "floor", "coverage", "width"]],
-            baselines=baselines[["name", "mape", "median_ape"]],
-            groups=self.groups[columns].rename(columns=words),
+            baselines=baselines[["name", "n", "mape", "median_ape"]],
+            groups=self.groups[columns].rename(columns=_words),
             rows=rows.reindex(columns=[*names, *told]),
             parameters=parameters.assign(meaning=meanings),
             breakdown=self.breakdown,
@@ -343,6 +340,18 @@ def _is_told(name: str) -> bool:
     return not name.startswith(("repeat_", "cpu_")) and name not in (
         "reason", "started_at", "layer_group", "weight_shape", "fold",
     )  # fmt: skip
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ") if name in BASELINES else name
+
+
+def _best_baseline(figures: Mapping[Any, Any]) -> str:
+    known = [name for name in BASELINES if np.isfinite(figures[name])]
+    if not known:
+        return DASH
+    best = min(known, key=lambda name: figures[name])
+    return f"{_words(best)} {format_share(figures[best])}"
 
 
 def _shares(figures: Mapping[str, float]) -> tuple[str, ...]:

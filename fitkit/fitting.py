@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import platform
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 import pandas as pd
@@ -14,14 +15,13 @@ import pandas as pd
 from fitkit.conditions import parse_condition
 from fitkit.dataset import Dataset
 from fitkit.errors import FitError, InputError
-from fitkit.features import FRAMES, Statistic, configurations, pool_repeats
+from fitkit.features import FRAMES, NOTES, Statistic, configurations, pool_repeats, repeats
 from fitkit.models.columns import key_text
 from fitkit.models.performance import PerformanceModel
 from fitkit.models.recipes import Recipe, recipe_named
-from fitkit.models.terms import needed_columns
-
-# The clocks of the logs tell times from a microsecond on.
-CLOCK_RESOLUTION_S = 1e-6
+from fitkit.models.selection import Question
+from fitkit.noise import CLOCK_RESOLUTION_S as CLOCK_RESOLUTION_S
+from fitkit.noise import Choice, steadiest
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def measurements(
     *,
     where: str | None = None,
     target: str | None = None,
-    statistic: Statistic | None = None,
+    statistic: Statistic | Literal["auto"] | None = None,
 ) -> Measurements:
     """Measurements of a recipe from a dataset, or from a frame with the recipe's columns.
 
@@ -75,10 +75,47 @@ def measurements(
     FitError
         If no row is left.
     """
+    if statistic not in (None, "auto", *get_args(Statistic)):
+        known = ", ".join(("auto", *get_args(Statistic)))
+        raise ValueError(f"no statistic {statistic!r}; known: {known}")
+    named = None if statistic == "auto" else statistic
+    found = _measured(data, recipe, where, target, named or "median")
+    if named is not None:
+        return found
+    choice = choose_statistic(found, np.ones(len(found.pooled), dtype=bool))
+    if choice.statistic != "median":
+        with suppress(FitError):  # a log may have a median alone of what it timed
+            again = _measured(data, recipe, where, target, cast(Statistic, choice.statistic))
+            if len(again.runs) == len(found.runs):
+                found = again
+    if choice.reason:
+        why = f"statistic {found.statistic}: {choice.reason}"
+        found = replace(found, notes=(*found.notes, why))
+    return found
+
+
+def choose_statistic(found: Measurements, configurations: np.ndarray) -> Choice:
+    """The statistic that repeats best, see `steadiest`; the median of what is no time.
+
+    Parameters
+    ----------
+    found
+        Measurements by the median over steps.
+    configurations
+        Which rows of ``found.pooled`` to choose by, shape ``(configurations,)``: a validation
+        must not look at those that it holds out.
+    """
+    if not found.target.endswith("_s"):
+        return Choice("median", "")
+    times = repeats(found.runs[found.target], found.configuration)
+    return steadiest([times[number] for number in np.flatnonzero(configurations)])
+
+
+def _measured(
+    data: Dataset | pd.DataFrame | Path | str, recipe: str, where: str | None,
+    target: str | None, statistic: Statistic,
+) -> Measurements:  # fmt: skip
     chosen = recipe_named(recipe)
-    statistic = statistic or "median"
-    if statistic not in get_args(Statistic):
-        raise ValueError(f"no statistic {statistic!r}; known: {', '.join(get_args(Statistic))}")
     frame = _frame(data, recipe, statistic)
     if where:
         frame = frame[parse_condition(where).mask(frame)].reset_index(drop=True)
@@ -91,6 +128,8 @@ def measurements(
     notes += lacking
     if frame.empty:
         raise FitError(f"no rows for recipe {recipe}", "widen the condition, or ingest more runs")
+    if not isinstance(data, pd.DataFrame) and recipe in NOTES:
+        notes += tuple(NOTES[recipe](_dataset(data), set(frame.run_id)))
     # A column that terms read but the data lack is unknown, not an error.
     configuration = configurations(frame, chosen.configuration)
     pooled = pool_repeats(frame, configuration, target, statistic)
@@ -106,10 +145,14 @@ def _frame(
             twice = sorted(set(frame.columns[frame.columns.duplicated()]))
             raise ValueError(f"columns that are there twice: {', '.join(twice)}")
         return frame
+    return FRAMES[recipe](_dataset(data), statistic)
+
+
+def _dataset(data: Dataset | Path | str) -> Dataset:
     dataset = data if isinstance(data, Dataset) else Dataset(data)
     if not dataset.exists:
         raise InputError(f"{dataset.path}: no dataset here", "fitkit ingest LOGS -d DATASET")
-    return FRAMES[recipe](dataset, statistic)
+    return dataset
 
 
 def _complete(frame: pd.DataFrame, recipe: Recipe) -> tuple[pd.DataFrame, tuple[str, ...]]:
@@ -117,10 +160,13 @@ def _complete(frame: pd.DataFrame, recipe: Recipe) -> tuple[pd.DataFrame, tuple[
 
     One such row would make the column unknown for its whole group.
     """
-    columns = [name for name in needed_columns(recipe.terms) if name in frame.columns]
+    needed = [name for name in recipe.columns if name not in recipe.optional]
+    columns = [name for name in needed if name in frame.columns]
     if frame.empty or not columns:
         return frame, ()
     null = frame[columns].isna()
+    if not null.any(axis=None):
+        return frame, ()
     by_group = null.groupby([frame[name].map(key_text) for name in recipe.groups])
     lacking = null & ~by_group.transform("all").astype(bool)
     rows = lacking.any(axis="columns").to_numpy()
@@ -159,7 +205,8 @@ def fit(
     *,
     where: str | None = None,
     target: str | None = None,
-    statistic: Statistic | None = None,
+    statistic: Statistic | Literal["auto"] | None = None,
+    question: Question = "interpolation",
 ) -> PerformanceModel:
     """Fit a recipe.
 
@@ -168,18 +215,22 @@ def fit(
     data
         A dataset, its folder, or a DataFrame with the recipe's columns.
     recipe
-        ``step``, ``phases`` or ``layers``.
+        ``step``, ``phases``, ``layers``, ``comms``, ``pipeline`` or ``shared``.
     where
         Condition on the rows, such as ``'network == "bert"'``.
     target
         Column to fit instead of the recipe's; seconds.
     statistic
-        ``median`` (default), ``min`` or ``mean`` over steps and repetitions.
+        ``median``, ``p10``, ``min`` or ``mean`` over steps and repetitions; ``auto`` (default)
+        takes that which repeats best, the median where there are too few repetitions to tell.
+    question
+        What the model will be asked, ``interpolation`` (default) or ``scale-up``: by that a
+        recipe chooses among forms, see `ChosenModel`.
 
     Raises
     ------
     ValueError
-        If an argument names what does not exist.
+        If an argument names what does not exist, or a feature is none that can be measured.
     FitError
         If no row is left, or a group cannot be fitted.
 
@@ -188,12 +239,14 @@ def fit(
     >>> model = fitkit.fit("runs-parquet", recipe="layers", statistic="min")  # doctest: +SKIP
     """
     found = measurements(data, recipe, where=where, target=target, statistic=statistic)
-    return fit_measurements(found)
+    return fit_measurements(found, question)
 
 
-def fit_measurements(found: Measurements) -> PerformanceModel:
+def fit_measurements(found: Measurements, question: Question = "interpolation") -> PerformanceModel:
     """Fit the recipe of some measurements, and note what the fit rests on."""
-    model = PerformanceModel.fit(found.recipe, found.pooled, found.target, found.statistic)
+    model = PerformanceModel.fit(
+        found.recipe, found.pooled, found.target, found.statistic, question
+    )
     model.notes = list(found.notes)
     model.provenance = provenance(found)
     return model

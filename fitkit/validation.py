@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -15,14 +16,25 @@ from fitkit.dataset import Dataset
 from fitkit.error_report import ErrorReport, error_figures
 from fitkit.errors import ExtrapolationWarning, FitError
 from fitkit.features import Statistic, pool_repeats
-from fitkit.fitting import Measurements, fit_measurements, measurements, to_numbers
-from fitkit.models.baselines import BASELINES, baseline_predictions
+from fitkit.fitting import (
+    Measurements,
+    choose_statistic,
+    fit_measurements,
+    measurements,
+    to_numbers,
+)
+from fitkit.models.baselines import baseline_predictions
 from fitkit.models.columns import group_labels, keys, numbers
 from fitkit.models.performance import PerformanceModel
+from fitkit.models.selection import Question
 from fitkit.splits import Fold, forward_chaining, hold_out, k_fold, leave_one_out
 
 # Columns that rows are grouped by in a report, where the frame has them and they differ.
 _GROUPINGS = ("phase", "layer_group", "layer", "network", "device", "n_workers", "local_batch")
+# Features that name something, even if they look like numbers: a placement of 1123 is no 1,123.
+_NAMES = ("network", "layer", "layer_type", "weight_shape", "placement", "op", "topology")
+
+_SCALE = "n_workers"  # a larger one is what a model that was fitted to small runs is asked
 
 
 @dataclass(frozen=True)
@@ -152,7 +164,15 @@ def validate(
         report.is_held_out = False
         return report
     split = Split(hold_out, leave_out, folds, scale_up, keep_smallest, seed)
-    found = measurements(data, recipe, where=where, target=target, statistic=statistic)
+    asked = {"where": where, "target": target}
+    found = measurements(data, recipe, **asked, statistic=statistic or "median")
+    if statistic is None:
+        # What is held out has no say in the statistic either.
+        free = ~np.logical_or.reduce([fold.test for fold in split.apply(found)])
+        choice = choose_statistic(found, free)
+        if choice.statistic != "median":
+            found = measurements(data, recipe, **asked, statistic=choice.statistic)  # type: ignore[arg-type]
+            found = replace(found, notes=(*found.notes, choice.reason))
     trial = _Trial(str(split), _folds(split), level)
     return _judge(found, trial, fit_measurements(found).params_)
 
@@ -186,7 +206,7 @@ def _folds(split: Split) -> Callable[[Measurements, float], Predictions]:
         parts, failures = [], []
         for fold in split.apply(found):
             try:
-                fitted = _fit_rows(found, fold.train)
+                fitted = _fit_rows(found, fold)
             except FitError as error:
                 failures.append(f"{fold.label}: {error}")
                 continue
@@ -221,8 +241,18 @@ def _given(model: PerformanceModel) -> Callable[[Measurements, float], Predictio
     return predict
 
 
-def _fit_rows(found: Measurements, rows: np.ndarray) -> PerformanceModel:
-    return fit_measurements(replace(found, pooled=found.pooled[rows].reset_index(drop=True)))
+def _fit_rows(found: Measurements, fold: Fold) -> PerformanceModel:
+    training = replace(found, pooled=found.pooled[fold.train].reset_index(drop=True))
+    return fit_measurements(training, _question(found, fold))
+
+
+def _question(found: Measurements, fold: Fold) -> Question:
+    """What the held-out rows ask: most of them at a larger scale than was measured, or not."""
+    if _SCALE not in found.pooled:
+        return "interpolation"
+    scale = to_numbers(found.pooled[_SCALE])
+    largest = np.nanmax(scale[fold.train], initial=-np.inf)
+    return "scale-up" if np.mean(scale[fold.test] > largest) > 0.5 else "interpolation"
 
 
 def _predict(model: PerformanceModel, rows: pd.DataFrame, level: float) -> pd.DataFrame:
@@ -234,23 +264,23 @@ def _predict(model: PerformanceModel, rows: pd.DataFrame, level: float) -> pd.Da
 
 def _guesses(found: Measurements, fold: Fold) -> dict[str, np.ndarray]:
     pooled, recipe = found.pooled, found.recipe
-    columns = [_feature(pooled[name]) for name in recipe.features if name in pooled]
-    features = np.column_stack([np.zeros(len(pooled)), *(c for c in columns if c is not None)])
-    groups = [" · ".join(key) for key in keys(pooled, recipe.groups)]
-    return {
-        name: baseline_predictions(
-            name, groups, features, _work(found), pooled[found.target].to_numpy(dtype=float),
-            fold.train, fold.test,
-        )[fold.test]
-        for name in BASELINES
-    }  # fmt: skip
+    features = {name: _feature(pooled[name]) for name in recipe.features if name in pooled}
+    numeric = {name: values for name, values in features.items() if values is not None}
+    guesses = baseline_predictions(
+        SimpleNamespace(**numeric, work=_work(found)),
+        pooled[found.target].to_numpy(dtype=float),
+        keys(pooled, recipe.groups),
+        fold.train,
+        fold.test,
+    )
+    return {name: seconds[fold.test] for name, seconds in guesses.items()}
 
 
 def _feature(column: pd.Series) -> np.ndarray | None:
     """A feature as floats, or nothing if it is a word, though one of digits."""
     values = numbers(column.to_numpy())
     is_word = pd.api.types.is_string_dtype(column) or values.dtype != float
-    return None if is_word else values
+    return None if is_word or column.name in _NAMES else values
 
 
 def _work(found: Measurements) -> np.ndarray:

@@ -6,9 +6,12 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 
 import fitkit
+from fitkit.models.recipes import RECIPES
 
 REPOSITORY = Path(__file__).parents[1]
 
@@ -62,3 +65,82 @@ def sample_dataset(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path
     choice = ("pytorch/tinygpt_w1_*", "cntk/shape_mlpw_???_*", "torque/synthetic*")
     fitkit.ingest([data / pattern for pattern in choice], folder)
     return folder
+
+
+def _grid(**axes: list[float]) -> pd.DataFrame:
+    """Every combination of the values."""
+    cells = np.meshgrid(*axes.values(), indexing="ij")
+    return pd.DataFrame({name: cell.ravel() for name, cell in zip(axes, cells, strict=True)})
+
+
+def _steps(n_batches: int = 6) -> pd.DataFrame:
+    """One network with runs enough to choose a form, two with few: these are pooled."""
+    batches = [4.0 * 2**k for k in range(n_batches)]
+    many = _grid(n_workers=[1.0, 2, 4, 8, 16], local_batch=batches).assign(network="bert")
+    few = _grid(n_workers=[2.0], local_batch=[8.0, 32])
+    parts = [many, few.assign(network="bert", device="T4"), few.assign(network="gpt")]
+    frame = pd.concat(parts).assign(n_nodes=lambda f: np.maximum(f.n_workers / 4, 1))
+    seconds = 0.01 + 1e-3 * frame.local_batch + 4e-3 * np.log2(frame.n_workers)
+    return frame.assign(step_s=seconds, device=frame.device.fillna("A100"))
+
+
+def _phases() -> pd.DataFrame:
+    frame = _grid(n_workers=[1.0, 2, 4, 8], local_batch=[8.0, 16, 32, 64])
+    seconds = 0.01 + 1e-3 * frame.local_batch + 2e-3 * (frame.n_workers - 1)
+    return frame.assign(network="bert", phase="comm", duration_s=seconds)
+
+
+def _layers() -> pd.DataFrame:
+    frame = _grid(local_batch=[8.0, 16, 32, 64, 128, 256], width=[64.0, 128, 256, 512])
+    width = frame.pop("width")
+    sizes = {"input_bytes": 4 * frame.local_batch * width, "n_params": width**2}
+    frame = frame.assign(**sizes, output_bytes=sizes["input_bytes"], input_grad_bytes=0.0)
+    frame["flop"] = 2 * frame.local_batch * frame.n_params
+    words = {"network": "mlp", "layer": "fc", "layer_type": "Linear", "phase": "forward"}
+    return frame.assign(**words, duration_s=1e-4 + 1e-11 * frame.flop)
+
+
+def _comms() -> pd.DataFrame:
+    frame = _grid(n_ranks=[2.0, 4, 8, 16], n_bytes=[1e3, 1e4, 1e5, 1e6, 1e7, 1e8])
+    seconds = 1e-5 * frame.n_ranks + frame.n_bytes / 1e9
+    return frame.assign(op="all_reduce", topology="intra", n_nodes=1.0, duration_s=seconds)
+
+
+def _pipelines() -> pd.DataFrame:
+    frame = _grid(
+        n_workers=[1.0, 2, 4], tensor_parallel=[1.0, 2, 4], pipeline_parallel=[1.0, 2],
+        micro_batch=[1.0, 2],
+    )  # fmt: skip
+    frame = frame.assign(
+        global_batch=64.0, hidden_size=1024.0, n_heads=16.0, n_layers=24.0, sequence_length=1024.0
+    )
+    devices = frame.n_workers * frame.tensor_parallel * frame.pipeline_parallel
+    bubble = 1 + (frame.pipeline_parallel - 1) * frame.n_workers * frame.micro_batch / 64
+    return frame.assign(step_s=0.05 + 2.0 / devices * bubble)
+
+
+def _pairs() -> pd.DataFrame:
+    jobs = [f"bert (batch size {2**k})" for k in range(3)] + ["gpt", "vgg"]
+    frame = pd.DataFrame([(job, other) for job in jobs for other in jobs])
+    frame = frame.set_axis(["job", "neighbour"], axis=1).assign(device="k80")
+    keeps = {job: 0.9 - 0.1 * k for k, job in enumerate(jobs)}
+    return frame.assign(normalised_throughput=frame.job.map(keeps) * (0.9 - frame.index % 5 / 10))
+
+
+_FRAMES = {
+    "step": _steps, "phases": _phases, "layers": _layers, "comms": _comms,
+    "pipeline": _pipelines, "shared": _pairs,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def recipe_frame() -> Callable[[str], pd.DataFrame]:
+    """Makes a small frame that a recipe can be fitted to, with 2 % of noise on the target."""
+
+    def make(name: str) -> pd.DataFrame:
+        frame = _FRAMES[name]().reset_index(drop=True)
+        target = RECIPES[name].target
+        noise = 1 + 0.02 * np.random.default_rng(0).standard_normal(len(frame))
+        return frame.assign(**{target: frame[target] * noise})
+
+    return make

@@ -17,9 +17,9 @@ from fitkit.cli import VERBS
 
 README = Path(__file__).parents[1] / "README.md"
 PUBLIC = [
-    "Dataset", "ErrorReport", "ExtrapolationWarning", "FitError", "FitkitError", "GroupedModel",
-    "InputError", "LinearModel", "ParseError", "PerformanceModel", "SchemaError", "Summary", "fit",
-    "ingest", "load_model", "term", "validate",
+    "ComposedStep", "Dataset", "ErrorReport", "ExtrapolationWarning", "FitError", "FitkitError",
+    "GroupedModel", "InputError", "LinearModel", "ParseError", "PerformanceModel", "SchemaError",
+    "Summary", "compose", "fit", "ingest", "load_model", "term", "validate",
 ]  # fmt: skip
 JOURNEY = ["demo", "ingest", "show", "fit", "predict", "validate", "doctor"]
 
@@ -54,7 +54,7 @@ def test_the_stub_names_what_it_imports() -> None:
 
 
 def test_functions_take_options_by_name_alone() -> None:
-    for function in (fitkit.ingest, fitkit.fit, fitkit.validate):
+    for function in (fitkit.compose, fitkit.ingest, fitkit.fit, fitkit.validate):
         parameters = list(inspect.signature(function).parameters.values())
         assert all(parameter.kind == parameter.KEYWORD_ONLY for parameter in parameters[2:])
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,6 +12,7 @@ import fitkit
 from fitkit import validation
 from fitkit.errors import FitError
 from fitkit.models.baselines import BASELINES
+from fitkit.models.grouped import MIN_OWN
 from fitkit.models.recipes import recipe_named
 from fitkit.validation import Split
 
@@ -24,7 +27,7 @@ EVERY_SPLIT = pytest.mark.parametrize("split", SPLITS.values(), ids=SPLITS)
 ANSWERS = ["predicted_s", "low_s", "high_s", *BASELINES]
 
 
-def runs(repeats=3, noise=0.03, seed=0):
+def runs(repeats=3, noise=0.03, seed=0, messages=np.log2):
     """Two networks on one to eight workers with four batches, each measured several times."""
     axes = np.meshgrid(
         ["bert", "gpt"], [1.0, 2, 4, 8], [8.0, 16, 32, 64], range(repeats), indexing="ij"
@@ -32,7 +35,7 @@ def runs(repeats=3, noise=0.03, seed=0):
     names = ["network", "n_workers", "local_batch", "repeat"]
     frame = pd.DataFrame({n: axis.ravel() for n, axis in zip(names, axes, strict=True)})
     exact = frame.network.map({"bert": 1.0, "gpt": 3.0}) * (
-        0.01 + 1e-3 * frame.local_batch + 2e-3 * (frame.n_workers - 1)
+        0.01 + 1e-3 * frame.local_batch + 4e-3 * messages(frame.n_workers)
     )
     random = np.random.default_rng(seed)
     frame["step_s"] = exact * (1 + noise * random.standard_normal(len(frame)))
@@ -85,11 +88,43 @@ class TestNoLeak:
                 train = frame[frame.n_workers < held.n_workers.min()]
             else:
                 train = frame[~frame.run_id.isin(held.run_id)]
+            question = "scale-up" if "scale_up" in split else "interpolation"
+            alone = fitkit.fit(train, "step", question=question)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", fitkit.ExtrapolationWarning)
+                found = alone.predict(held, allow_extrapolation=True)
+            np.testing.assert_allclose(held.predicted_s, found.predicted_s, rtol=1e-9)
             for network, part in held.groupby("network"):
-                alone = recipe_named("step").estimator().model
                 of_network = train[train.network == network]
-                alone.fit(of_network, of_network.step_s)
-                np.testing.assert_allclose(part.predicted_s, alone.predict(part), rtol=1e-9)
+                if len(of_network) >= MIN_OWN:  # then no other network has a say
+                    own = recipe_named("step").model(question)
+                    own.fit(of_network, of_network.step_s)
+                    np.testing.assert_allclose(part.predicted_s, own.predict(part), rtol=1e-9)
+
+    @pytest.mark.parametrize(
+        ("split", "question"),
+        [
+            ({"folds": 4}, "interpolation"),
+            ({"leave_out": "local_batch"}, "interpolation"),
+            ({"leave_out": "n_workers", "keep_smallest": True}, "both"),
+            ({"scale_up": "n_workers"}, "scale-up"),
+            ({"hold_out": "n_workers == 8"}, "scale-up"),
+            ({"hold_out": "n_workers < 8"}, "interpolation"),
+            ({"hold_out": "local_batch == 64"}, "interpolation"),
+        ],
+        ids=str,
+    )
+    def test_a_fold_is_fitted_for_what_its_held_out_rows_ask(self, monkeypatch, split, question):
+        asked = []
+
+        def spy(found, *question, fitted=validation.fit_measurements):
+            asked.extend(question)  # the fit to all rows, for their parameters, has none
+            return fitted(found, *question)
+
+        monkeypatch.setattr(validation, "fit_measurements", spy)
+        fitkit.validate(runs(repeats=1).drop(columns="cpu_s"), "step", **split)
+        expected = {"interpolation", "scale-up"} if question == "both" else {question}
+        assert {*asked} == expected
 
     def test_a_condition_on_what_repetitions_differ_in_holds_them_all_out(self):
         frame = runs()
@@ -102,13 +137,13 @@ class TestNoLeak:
             assert row.n_repeats == 3
 
     def test_labels_that_were_shuffled_cannot_be_predicted(self):
-        frame = runs(noise=0.01)
-        honest = fitkit.validate(frame, "step", folds=5)
+        frame = runs(noise=0.01, messages=lambda n: n - 1).assign(phase="comm")
+        honest = fitkit.validate(frame, "phases", target="step_s", folds=5)
         assert honest.overall["mape"] < 0.02
         shuffled = frame.assign(
             step_s=frame.groupby("network").step_s.sample(frac=1, random_state=3).to_numpy()
         )
-        report = fitkit.validate(shuffled, "step", folds=5)
+        report = fitkit.validate(shuffled, "phases", target="step_s", folds=5)
         assert report.overall["mape"] > 0.8 * report.baselines["constant"]["mape"] > 0.2
 
 
@@ -200,10 +235,10 @@ class TestRefusals:
         assert report.baselines["constant"]["n"] == 4
 
     def test_a_fold_that_cannot_be_fitted_is_named_and_the_others_count(self, monkeypatch):
-        def fail(found, fitted=validation.fit_measurements):
+        def fail(found, question="interpolation", fitted=validation.fit_measurements):
             if found.pooled.local_batch.max() < 64:
                 raise FitError("too little is known")
-            return fitted(found)
+            return fitted(found, question)
 
         monkeypatch.setattr(validation, "fit_measurements", fail)
         report = fitkit.validate(runs(), "step", leave_out="local_batch")
@@ -234,7 +269,7 @@ class TestGivenModel:
         assert report.rows.status[far].unique().tolist() == ["extrapolated"]
         expected = model.predict(report.rows[~far])
         assert report.rows.predicted_s[~far].tolist() == expected.predicted_s.tolist()
-        assert report.overall["mape"] < 0.03
+        assert report.overall["mape"] < 0.035
         assert report.baselines == {}
         assert report.clocks.clock.tolist() == ["wall clock"]  # it says nothing of the CPU time
         assert report.notes == []

@@ -39,6 +39,7 @@ def data_parallel(ingested, data):
 PHASES = {
     "recipe": "phases", "statistic": "min", "leave_out": "local_batch", "keep_smallest": True,
 }  # fmt: skip
+GUESSES = ("constant", "nearest_configuration", "perfect_scaling")
 RECORDED = 'n_workers == 1 and instrument == "recorder" and phase in ["forward", "backward"]'
 
 
@@ -50,11 +51,13 @@ def test_pytorch_phases_of_quiet_runs_meet_their_bar(pytorch, network, bar):
     assert report.clocks.clock.tolist() == ["wall clock", "CPU time"]
     assert (report.clocks.median_ape <= bar).all()
     assert np.isfinite(report.clocks[["floor", "median_floor"]]).all(axis=None)
-    assert report.overall["mape"] < 0.5 * min(b["mape"] for b in report.baselines.values())
+    assert report.overall["mape"] < 0.5 * min(report.baselines[name]["mape"] for name in GUESSES)
+    # One worker and one batch size left out: all that fit a line to the batch are as good.
+    assert report.overall["mape"] < 1.05 * min(b["mape"] for b in report.baselines.values())
     by_phase = report.groups[report.groups.by == "phase"]
     assert by_phase.value.tolist() == ["backward", "forward"]
-    assert np.isfinite(by_phase[["mape", "median_ape", "floor", *BASELINES]]).all(axis=None)
-    assert report.notes == []
+    assert np.isfinite(by_phase[["mape", "median_ape", "floor", *report.baselines]]).all(axis=None)
+    assert all(note.startswith(("warm-up: ", "stragglers: ")) for note in report.notes)
 
 
 def test_pytorch_phases_of_disturbed_runs_show_the_disturbance_on_the_wall_clock(shared, ingested):
@@ -93,10 +96,13 @@ def test_cntk_phases_of_an_unseen_minibatch_size_have_an_error_for_each_phase(
     )
     by_phase = report.groups[report.groups.by == "phase"].set_index("value")
     assert set(by_phase.index) >= {"comm", "compute", "io", "optimizer", "other", "wait"}
-    assert np.isfinite(by_phase[["mape", "median_ape", "floor", *BASELINES]]).all(axis=None)
+    assert {*BASELINES} - {*report.baselines} == {"gradient_boosting"}  # too few rows
+    assert np.isfinite(by_phase[["mape", "median_ape", "floor", *report.baselines]]).all(axis=None)
     assert by_phase.mape["compute"] < 0.2
     compute = by_phase.loc["compute"]
     assert compute.mape < min(compute.constant, compute.nearest_configuration)
     document = report.to_dict()
     phases = [group for group in document["groups"] if group["by"] == "phase"]
-    assert all(None not in (g["mape"], g["floor"], *(g[b] for b in BASELINES)) for g in phases)
+    assert all(
+        None not in (g["mape"], g["floor"], *(g[b] for b in report.baselines)) for g in phases
+    )

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from fitkit.cli.options import (
+    QUESTIONS,
     common,
     key_value,
     literal,
@@ -46,6 +47,14 @@ from fitkit.fitting import fit
     metavar="COLUMN=VALUE",
     help="A feature that every row has, e.g. device=A100.",
 )
+@click.option(
+    "--question",
+    type=click.Choice(QUESTIONS),
+    default="interpolation",
+    show_default=True,
+    help="What the model will be asked: times inside the measured range, or at more workers than "
+    "any measured run had. Where a recipe chooses among forms, it holds out such rows.",
+)
 @common
 def command(
     dataset: str,
@@ -55,6 +64,7 @@ def command(
     target: str | None,
     statistic: Any,
     settings: tuple[str, ...],
+    question: Any,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -63,7 +73,7 @@ def command(
     if settings and data.exists:
         given = {key: literal(value) for key, value in map(key_value, settings)}
         data = FRAMES[recipe](data, statistic or "median").assign(**given)
-    model = fit(data, recipe, where=where, target=target, statistic=statistic)
+    model = fit(data, recipe, where=where, target=target, statistic=statistic, question=question)
     model.save(output)
     parameters = model.params_
     if as_json:
@@ -74,6 +84,7 @@ def command(
             "n_rows": model.provenance["n_rows"],
             "parameters": parameters.to_dict("records"),
             "groups": len(model.boxes),
+            "choices": [{"groups": names, "how": how} for how, names in model.choices().items()],
             "warnings": [*model.notes, *model.left_out()],
         }
         print_json(plain_json(document))

@@ -34,15 +34,20 @@ def _verbose(_context: click.Context, _parameter: click.Parameter, count: int) -
     logging.getLogger("fitkit").setLevel(level)
 
 
+# Written out, since --help must not import the models; a test compares it with theirs.
+RECIPE_NAMES = ("step", "phases", "layers", "comms", "pipeline", "shared")
+QUESTIONS = ("interpolation", "scale-up")
+
 recipe = click.option(
-    "--recipe", type=click.Choice(["step", "phases", "layers"]), default="step", show_default=True,
+    "--recipe", type=click.Choice(RECIPE_NAMES), default="step", show_default=True,
     help="The model by name.",
 )  # fmt: skip
 where = click.option("--where", metavar="COND", help="Rows to use, e.g. 'network == \"bert\"'.")
 target = click.option("--target", metavar="COLUMN", help="Time to fit instead of the recipe's.")
 statistic = click.option(
-    "--statistic", type=click.Choice(["median", "min", "mean"]), default=None,
-    help="Over steps and repetitions; default median.",
+    "--statistic", type=click.Choice(["auto", "median", "p10", "min", "mean"]), default="auto",
+    show_default=True, callback=lambda _context, _parameter, name: None if name == "auto" else name,
+    help="Over steps and repetitions; auto: the one that repeats best, median if unclear.",
 )  # fmt: skip
 
 

@@ -12,7 +12,8 @@ import numpy as np
 
 from fitkit.cli.options import common, literal, print_json, print_result, say
 from fitkit.display import Summary, Table, format_quantity
-from fitkit.models.performance import PerformanceModel, load_model
+from fitkit.models.loading import load_model
+from fitkit.models.performance import PerformanceModel
 
 _FIGURES = ("predicted_s", "low_s", "high_s")
 _MAX_GRID = 100_000

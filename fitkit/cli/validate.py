@@ -23,7 +23,7 @@ from fitkit.cli.options import (
 from fitkit.dataset import Dataset
 from fitkit.diagnosis import phase_shares
 from fitkit.display import format_share
-from fitkit.models.performance import load_model
+from fitkit.models.loading import load_model
 from fitkit.validation import validate
 
 

@@ -1,7 +1,8 @@
-"""GroupedModel: one model of the same kind for each phase, each layer, each device."""
+"""GroupedModel: a model of its own for each phase, each layer, each device."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self
@@ -10,12 +11,26 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fitkit.errors import FitError
-from fitkit.models.columns import Key, group_labels, key_text, keys, record, rows_by_key, take
-from fitkit.models.estimator import Estimator, require_fitted
-from fitkit.models.linear import LinearModel
+from fitkit.models.columns import (
+    UNKNOWN,
+    Key,
+    group_labels,
+    key_text,
+    keys,
+    record,
+    rows_by_key,
+    take,
+)
+from fitkit.models.estimator import Estimator, checked_times, fresh, require_fitted
+from fitkit.models.kinds import model_from_dict, model_to_dict
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from fitkit.models.pooling import PooledModel
+
+
+MIN_OWN = 5  # configurations below which relatives say more than a group's own runs
 
 
 class GroupedModel(Estimator):
@@ -30,6 +45,9 @@ class GroupedModel(Estimator):
     models
         Models by group, for groups that need other terms. With one column in ``by`` the keys
         are its values, else tuples of them.
+    pooled
+        Fitted to all groups together, it answers for those that have fewer than `MIN_OWN` rows
+        and a relative: a group that shares a value of its ``related`` columns.
 
     Examples
     --------
@@ -43,18 +61,20 @@ class GroupedModel(Estimator):
     def __init__(
         self,
         by: Sequence[str] | str,
-        model: LinearModel | None = None,
-        models: Mapping[Any, LinearModel] | None = None,
+        model: Estimator | None = None,
+        models: Mapping[Any, Estimator] | None = None,
+        pooled: PooledModel | None = None,
     ) -> None:
         self.by = by
         self.model = model
         self.models = models
+        self.pooled = pooled
 
     @property
     def _by(self) -> list[str]:
         return [self.by] if isinstance(self.by, str) else list(self.by)
 
-    def _template(self, key: Key) -> LinearModel:
+    def _template(self, key: Key) -> Estimator:
         own = {
             tuple(map(key_text, name)) if isinstance(name, tuple) else (key_text(name),): model
             for name, model in (self.models or {}).items()
@@ -74,22 +94,55 @@ class GroupedModel(Estimator):
         FitError
             If there is no row, or a group cannot be fitted; the message names it.
         """
-        times = np.asarray(y, dtype=float)
-        if not len(times):
-            raise FitError("no rows to fit", "widen the condition, or ingest more runs")
+        times = checked_times(y)
         columns = record(X)
-        groups: dict[Key, LinearModel] = {}
-        for key, rows in rows_by_key(keys(columns, self._by)).items():
-            template = self._template(key)
-            model = type(template)(**template.get_params(deep=False))
+        rows_of = rows_by_key(keys(columns, self._by))
+        labels = group_labels(rows_of, self._by)
+        groups: dict[Key, Any] = self._families(columns, times, rows_of)
+        for key, rows in rows_of.items():
+            if key in groups:
+                continue
             try:
-                groups[key] = model.fit(take(columns, rows), times[rows])
+                groups[key] = fresh(self._template(key)).fit(take(columns, rows), times[rows])
             except FitError as error:
-                raise FitError(f"{' · '.join(key)}: {error}", error.hint) from error
-        self.groups_, self.n_obs_ = groups, len(times)
+                if len(rows_of) == 1:
+                    raise
+                raise FitError(f"{labels[key]}: {error}", error.hint) from error
+        self.groups_ = {key: groups[key] for key in rows_of}
+        self.n_obs_ = len(times)
         return self
 
-    def _each(self, X: Any) -> tuple[int, list[tuple[LinearModel, np.ndarray, SimpleNamespace]]]:
+    def _families(
+        self, columns: SimpleNamespace, times: np.ndarray, rows_of: Mapping[Key, np.ndarray]
+    ) -> dict[Key, Any]:
+        """Groups of few rows that have relatives, fitted together with these."""
+        if self.pooled is None:
+            return {}
+        known = self.pooled.can_use(columns)
+        kin = {key: rows for key, rows in rows_of.items() if known[rows].all()}
+        related = [self._by.index(name) for name in self.pooled.related]
+        count = Counter((k, key[k]) for key in kin for k in related if key[k] != UNKNOWN)
+        few = [
+            key
+            for key, rows in kin.items()
+            if len(rows) < MIN_OWN and any(count[k, key[k]] > 1 for k in related)
+        ]
+        if not few:
+            return {}
+        # Of groups with many rows a few say as much about their relatives, at a far smaller cost.
+        own = (rows[np.argsort(times[rows], kind="stable")] for rows in kin.values())
+        pool = np.concatenate([rows[:: 1 + len(rows) // (2 * MIN_OWN)] for rows in own])
+        found = fresh(self.pooled).fit(take(columns, pool), times[pool])
+        return {key: found.families_[found.family_key(key, self._by)] for key in few}
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns that it reads."""
+        models = [self.model, self.pooled, *(self.models or {}).values()]
+        own = (column for model in models if model is not None for column in model.columns)
+        return tuple(dict.fromkeys((*self._by, *own)))
+
+    def _each(self, X: Any) -> tuple[int, list[tuple[Any, np.ndarray, SimpleNamespace]]]:
         """Number of rows; of each group that was fitted the model, the positions, the rows."""
         require_fitted(self, "groups_")
         columns = record(X)
@@ -125,7 +178,7 @@ class GroupedModel(Estimator):
 
         labels = group_labels(self.groups_, self._by)
         frames = [model.params_.assign(group=labels[key]) for key, model in self.groups_.items()]
-        whole = pd.concat(frames, ignore_index=True)
+        whole: pd.DataFrame = pd.concat(frames, ignore_index=True)
         return whole[["group", *(name for name in whole.columns if name != "group")]]
 
     def to_dict(self) -> dict[str, Any]:
@@ -133,7 +186,7 @@ class GroupedModel(Estimator):
         require_fitted(self, "groups_")
         return {
             "by": self._by,
-            "groups": [{"key": list(k), **m.to_dict()} for k, m in self.groups_.items()],
+            "groups": [{"key": list(k), **model_to_dict(m)} for k, m in self.groups_.items()],
         }
 
     @classmethod
@@ -141,7 +194,7 @@ class GroupedModel(Estimator):
         """The model that `to_dict` described."""
         model = cls([str(name) for name in state["by"]])
         model.groups_ = {
-            tuple(map(str, group["key"])): LinearModel.from_dict(group) for group in state["groups"]
+            tuple(map(str, group["key"])): model_from_dict(group) for group in state["groups"]
         }
         model.n_obs_ = sum(group.n_obs_ for group in model.groups_.values())
         return model

@@ -31,12 +31,23 @@ def _texts(columns: Mapping[str, np.ndarray], name: str, n_rows: int) -> list[st
 def _layer_groups(
     columns: Mapping[str, np.ndarray], known: Collection[str], n_rows: int
 ) -> list[str]:
-    """Of layers, the name or the type tells the group."""
-    named = (_texts(columns, name, n_rows) for name in ("layer_type", "network", "layer"))
+    """Of layers whose sizes are known, the type tells the group, of others the name."""
+    names = ("layer_type", "input_bytes", "network", "layer")
+    told = [_texts(columns, name, n_rows) for name in names]
     return [
-        f"{network}/{layer}" if f"{network}/{layer}" in known else kind
-        for kind, network, layer in zip(*named, strict=True)
+        kind if size != UNKNOWN and kind in known else _by_name(kind, network, layer, known)
+        for kind, size, network, layer in zip(*told, strict=True)
     ]
+
+
+def _by_name(kind: str, network: str, layer: str, known: Collection[str]) -> str:
+    own = f"{network}/{layer}"
+    if own in known or UNKNOWN not in (kind, network) or layer == UNKNOWN:
+        return own if own in known else kind
+    if network == UNKNOWN and (alike := [g for g in known if g.endswith(f"/{layer}")]):
+        return alike[0] if len(alike) == 1 and kind not in known else kind
+    # A layer that is known by its name alone is no other layer, though only one was measured.
+    return own if kind == UNKNOWN and all("/" in group for group in known) else kind
 
 
 def match(fitted: Collection[Key], names: Sequence[str], asked: Key) -> tuple[Key | None, str]:

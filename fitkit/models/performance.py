@@ -6,7 +6,7 @@ import json
 import math
 import warnings
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,27 +15,41 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fitkit.display import Summary, Table, format_quantity
-from fitkit.errors import ExtrapolationWarning, InputError, SchemaError
+from fitkit.errors import ExtrapolationWarning
 from fitkit.models.columns import (
+    UNKNOWN,
     Key,
     common_label,
     group_labels,
+    key_text,
     keys,
     number_columns,
     rows_by_key,
     take,
 )
+from fitkit.models.family import FamilyModel
 from fitkit.models.grouped import GroupedModel
-from fitkit.models.guard import MAX_DOUBLINGS, Box, distance_text, doublings, measured_box
+from fitkit.models.guard import (
+    MAX_DOUBLINGS,
+    Box,
+    check_measurable,
+    distance_text,
+    doublings,
+    measured_box,
+    with_only_values,
+)
 from fitkit.models.matching import match, request_keys
-from fitkit.models.recipes import RECIPES, Recipe, recipe_named
-from fitkit.models.terms import TERMS, needed_columns
+from fitkit.models.recipes import Recipe
+from fitkit.models.selection import Question
+from fitkit.models.terms import TERMS
+from fitkit.parallel import one_thread
 
 if TYPE_CHECKING:
     import pandas as pd
 
-FORMAT = "fitkit.model/1"
+FORMAT = "fitkit.model/2"
 _SHOWN_PARAMETERS = 60
+_SHOWN_CHOICES = 20
 
 
 @dataclass
@@ -54,6 +68,8 @@ class PerformanceModel:
         The fitted model of every group.
     boxes
         Measured range of each feature, by group.
+    elsewhere
+        Features that varied in any group, of those that a fit together with related groups reads.
     provenance
         Sources, rows and versions that the fit rests on.
     notes
@@ -65,29 +81,49 @@ class PerformanceModel:
     statistic: str
     estimator: GroupedModel
     boxes: dict[Key, Box]
+    elsewhere: tuple[str, ...] = ()
     provenance: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     @classmethod
     def fit(
-        cls, recipe: Recipe, frame: pd.DataFrame, target: str, statistic: str
+        cls,
+        recipe: Recipe,
+        frame: pd.DataFrame,
+        target: str,
+        statistic: str,
+        question: Question = "interpolation",
     ) -> PerformanceModel:
         """Fit a recipe to a prepared frame of configurations.
 
+        Parameters
+        ----------
+        question
+            What the model will be asked, where a choice depends on it, see `ChosenModel`.
+
         Raises
         ------
+        ValueError
+            If the question is unknown, or a feature or a time is none that can be measured.
         FitError
             If a group cannot be fitted.
         """
         columns = {str(name): frame[name].to_numpy() for name in frame.columns}
-        record = number_columns(columns, needed_columns(recipe.terms), len(frame))
-        groups = SimpleNamespace(**vars(record), **{name: columns[name] for name in recipe.groups})
-        estimator = recipe.estimator().fit(groups, frame[target].to_numpy(dtype=float))
+        numeric = number_columns(columns, recipe.columns, len(frame))
+        times = frame[target].to_numpy(dtype=float)
+        check_measurable({**vars(numeric), target: times})
+        words = {name: columns[name] for name in (*recipe.groups, *recipe.words) if name in columns}
+        everything = SimpleNamespace(**vars(numeric), **words)
+        with one_thread():
+            estimator = recipe.estimator(question).fit(everything, times)
         boxes = {
-            key: measured_box(vars(take(record, rows)))
-            for key, rows in rows_by_key(keys(groups, recipe.groups)).items()
+            key: measured_box(vars(take(numeric, rows)))
+            for key, rows in rows_by_key(keys(everything, recipe.groups)).items()
         }
-        return cls(recipe, target, statistic, estimator, boxes)
+        ranges = measured_box(vars(numeric))
+        read = recipe.pooled.columns if recipe.pooled else ()
+        elsewhere = tuple(name for name in read if name in ranges and np.ptp(ranges[name]) > 0)
+        return cls(recipe, target, statistic, estimator, boxes, elsewhere)
 
     # -- predicting ------------------------------------------------------------------------
 
@@ -100,7 +136,8 @@ class PerformanceModel:
         ----------
         X
             DataFrame with the recipe's columns. A grouping column may be missing or null where
-            the other columns leave one group only.
+            the other columns leave one group only, and a feature that was the same in all
+            measurements of the group.
         level
             Level of the intervals.
         allow_extrapolation
@@ -145,7 +182,10 @@ class PerformanceModel:
         names, fitted = self.recipe.groups, self.estimator.groups_
         asked = request_keys(columns, names, fitted, n_rows)
         matches = {key: match(fitted, names, key) for key in set(asked)}
-        record = number_columns(columns, needed_columns(self.recipe.terms), n_rows)
+        record = number_columns(columns, self.recipe.columns, n_rows)
+        for name in self.recipe.words:
+            words = np.atleast_1d(np.asarray(columns.get(name, None), dtype=object))
+            setattr(record, name, np.broadcast_to(words, (n_rows,)))
         found = {name: np.full(n_rows, np.nan) for name in ("predicted_s", "low_s", "high_s")}
         found["status"] = np.full(n_rows, "refused", dtype=object)
         found["reason"] = np.array([matches[key][1] for key in asked], dtype=object)
@@ -160,24 +200,44 @@ class PerformanceModel:
     ) -> dict[str, np.ndarray]:
         """What `predict_columns` returns, for the rows of one group."""
         box, model = self.boxes[key], self.estimator.groups_[key]
-        distance, farthest = doublings(box, vars(rows))
+        rows = with_only_values(box, rows)
+        elsewhere = self.elsewhere if isinstance(model, FamilyModel) else ()
+        distance, farthest = doublings(box, vars(rows), elsewhere)
         reason = np.full(len(distance), "", dtype=object)
         for row in np.flatnonzero(distance):
             reason[row] = distance_text(box, farthest[row], distance[row])
-        lacking = {name: np.isnan(getattr(rows, name)) for name in box}
+        needed = [name for name in box if name not in self.recipe.optional]
+        lacking = {name: np.isnan(getattr(rows, name)) for name in needed}
         refused = np.logical_or.reduce([np.zeros(len(distance), dtype=bool), *lacking.values()])
         for row in np.flatnonzero(refused):
-            reason[row] = "give " + ", ".join(name for name in box if lacking[name][row])
+            reason[row] = "give " + ", ".join(name for name in needed if lacking[name][row])
         if not allow_extrapolation:
             refused |= distance > MAX_DOUBLINGS
-        low, high = model.predict_interval(rows, level)
-        seconds = {"predicted_s": model.predict(rows), "low_s": low, "high_s": high}
+        with np.errstate(all="ignore"):  # what has no finite time is refused
+            seconds = model.predict(rows)
+            low, high = model.predict_interval(rows, level)
+        unknown = ~(np.isfinite(seconds) & (seconds >= 0)) | np.isinf(high)
+        for k in np.flatnonzero(~refused & unknown).tolist():
+            reason[k] = self._no_answer(rows, k)
+        refused |= unknown
+        found = {"predicted_s": seconds, "low_s": low, "high_s": high}
         status = np.where(distance > 0, "extrapolated", "inside")
         return {
-            **{name: np.where(refused, np.nan, values) for name, values in seconds.items()},
+            **{name: np.where(refused, np.nan, values) for name, values in found.items()},
             "status": np.where(refused, "refused", status),
             "reason": reason,
         }
+
+    def _no_answer(self, rows: SimpleNamespace, row: int) -> str:
+        """Why a model has no time for a row that gives all numbers."""
+        asked = {name: key_text(getattr(rows, name)[row]) for name in self.recipe.words}
+        if UNKNOWN in asked.values():
+            return "give " + ", ".join(name for name, word in asked.items() if word == UNKNOWN)
+        if not asked:
+            return "the model has no time for these values"
+        numbers = {name: getattr(rows, name)[row] for name in self.recipe.columns}
+        asked.update({name: f"{value:g}" for name, value in numbers.items() if value == value})
+        return "not measured: " + ", ".join(f"{name} {value}" for name, value in asked.items())
 
     # -- showing and saving ----------------------------------------------------------------
 
@@ -203,6 +263,15 @@ class PerformanceModel:
             for (term, status), n in count.items()
         ]
 
+    def choices(self) -> dict[str, list[str]]:
+        """How the fits came about, and the groups of which that is true."""
+        labels = group_labels(self.estimator.groups_, self.recipe.groups)
+        found: dict[str, list[str]] = {}
+        for key, model in self.estimator.groups_.items():
+            if model.description:
+                found.setdefault(model.description, []).append(labels[key])
+        return found
+
     def summary(self) -> Summary:
         """What was fitted, parameter by parameter, in units that can be read."""
         rows = []
@@ -224,18 +293,29 @@ class PerformanceModel:
                 "groups": str(len(self.estimator.groups_)),
                 "same in all": common_label(self.estimator.groups_, self.recipe.groups),
                 "configurations": str(self.estimator.n_obs_),
-                **{name: TERMS[name].meaning for name in self.recipe.terms if name in terms},
+                **{name: term.meaning for name, term in TERMS.items() if name in terms},
             },
             [
+                *self._choice_table(),
                 Table(
                     ("group", "term", "estimate", "90 % interval", "n"),
                     tuple(rows[:_SHOWN_PARAMETERS]),
                     "Parameters",
                     2,
-                )
+                ),
             ],
             notes,
         )
+
+    def _choice_table(self) -> list[Table]:
+        """How the fits came about, one line for each way."""
+        lines = []
+        for how, groups in self.choices().items():
+            more = f" and {len(groups) - 1} more" if len(groups) > 1 else ""
+            lines.append((groups[0] + more, how))
+        if not lines:
+            return []
+        return [Table(("group", "how it was fitted"), tuple(lines[:_SHOWN_CHOICES]), "Choices", 2)]
 
     def to_dict(self) -> dict[str, Any]:
         """The model as plain JSON values."""
@@ -249,6 +329,7 @@ class PerformanceModel:
                 {"key": list(key), "ranges": {name: list(r) for name, r in box.items()}}
                 for key, box in self.boxes.items()
             ],
+            "elsewhere": list(self.elsewhere),
             "provenance": self.provenance,
             "notes": self.notes,
         }
@@ -261,72 +342,6 @@ class PerformanceModel:
         hidden = path.with_name(f".{path.name}.tmp")
         hidden.write_text(text + "\n", encoding="utf-8")
         hidden.replace(path)
-
-
-def load_model(path: Path | str) -> PerformanceModel:
-    """Read a model that `PerformanceModel.save` wrote.
-
-    Raises
-    ------
-    InputError
-        If the file cannot be read.
-    SchemaError
-        If it is not a model, or one of another version.
-    """
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-        state = json.loads(text, parse_constant=_no_constant)
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}", "check the path") from error
-    except (ValueError, RecursionError) as error:
-        raise SchemaError(
-            f"{path}: not a fitkit model: no JSON", "fitkit fit writes one with -o MODEL.json"
-        ) from error
-    if not isinstance(state, dict) or state.get("format") != FORMAT:
-        found = state.get("format") if isinstance(state, dict) else None
-        raise SchemaError(
-            f"{path}: not a model of format {FORMAT} but {found!r}", "fit it again with this fitkit"
-        )
-    try:
-        return _from_dict(state)
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-        raise SchemaError(
-            f"{path}: damaged model: {error!r}", "fit it again with this fitkit"
-        ) from error
-
-
-def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is no JSON")
-
-
-def _from_dict(state: Mapping[str, Any]) -> PerformanceModel:
-    recipe = recipe_named(state["recipe"])
-    needed = set(needed_columns(recipe.terms))
-    boxes = {tuple(map(str, box["key"])): _box(box["ranges"], needed) for box in state["boxes"]}
-    estimator = GroupedModel.from_dict(state["estimator"])
-    if set(boxes) != set(estimator.groups_) or tuple(estimator.by) != recipe.groups:
-        raise ValueError("groups do not match")
-    if any(len(key) != len(recipe.groups) for key in boxes):
-        raise ValueError("a group does not have a value for each column")
-    if any(tuple(m.terms) != recipe.terms for m in estimator.groups_.values()):
-        raise ValueError("terms of another version of the recipe")
-    return PerformanceModel(
-        recipe=RECIPES[recipe.name],
-        target=str(state["target"]),
-        statistic=str(state["statistic"]),
-        estimator=estimator,
-        boxes=boxes,
-        provenance=dict(state["provenance"]),
-        notes=[str(note) for note in state["notes"]],
-    )
-
-
-def _box(ranges: Mapping[str, Any], needed: Collection[str]) -> Box:
-    box = {str(name): (float(low), float(high)) for name, (low, high) in ranges.items()}
-    for name, bounds in box.items():
-        if name not in needed or not all(map(math.isfinite, bounds)) or bounds[0] > bounds[1]:
-            raise ValueError(f"range of {name}: {bounds}")
-    return box
 
 
 def _plain(value: float, unit: str) -> str:

@@ -1,13 +1,23 @@
-"""Recipes: the models by name, each a list of terms that a reader can follow."""
+"""Recipes: the models by name, each built of parts that a reader can follow."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, get_args
 
+from fitkit.models.collectives import CollectiveModel
 from fitkit.models.columns import is_null, key_text
+from fitkit.models.estimator import Estimator
 from fitkit.models.grouped import GroupedModel
 from fitkit.models.linear import LinearModel
+from fitkit.models.nonlinear import NonlinearModel
+from fitkit.models.operators import OperatorModel
+from fitkit.models.pooling import PooledModel
+from fitkit.models.residual import BoostedModel
+from fitkit.models.selection import ChosenModel, Question
+from fitkit.models.sharing import SharingModel
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,11 +43,17 @@ class Recipe:
         Columns that tell apart what has parameters of its own.
     features
         Columns that, with the groups, make up a configuration.
-    terms
-        Terms of every group, the most certain first.
+    model
+        The unfitted model of a group, for a question.
+    words
+        Columns that the model reads as text.
+    optional
+        Columns that the model reads where they are known, row by row.
     work
         Columns that measure the work; the first that is known counts. Perfect scaling is time in
         proportion to it.
+    pooled
+        What groups of few configurations are fitted with, together with related ones.
     """
 
     name: str
@@ -45,14 +61,23 @@ class Recipe:
     target: str
     groups: tuple[str, ...]
     features: tuple[str, ...]
-    terms: tuple[str, ...]
+    model: Callable[[Question], Estimator]
+    words: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
     work: tuple[str, ...] = ("local_batch",)
     cpu_target: str = "cpu_s"
+    pooled: PooledModel | None = None
 
     @property
     def configuration(self) -> tuple[str, ...]:
         """Columns in which the repetitions of a measurement agree."""
         return tuple(dict.fromkeys((*self.groups, *self.features)))
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """Columns that the model reads as numbers."""
+        read = self.estimator("interpolation").columns
+        return tuple(name for name in read if name not in (*self.groups, *self.words))
 
     def prepare(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Add the grouping columns that a frame lacks; what is unknown stays null.
@@ -60,7 +85,7 @@ class Recipe:
         Raises
         ------
         ValueError
-            If the frame has none of the columns that the terms need.
+            If the frame has none of the columns that the model needs.
         """
         known = [name for name in self.features if name in frame.columns]
         if not known:
@@ -72,9 +97,17 @@ class Recipe:
             frame["layer_group"] = layer_groups(frame)
         return frame
 
-    def estimator(self) -> GroupedModel:
-        """The unfitted model."""
-        return GroupedModel(list(self.groups), LinearModel(list(self.terms), undetermined="drop"))
+    def estimator(self, question: Question) -> GroupedModel:
+        """The unfitted model of all groups.
+
+        Raises
+        ------
+        ValueError
+            If the question is unknown.
+        """
+        if question not in get_args(Question):
+            raise ValueError(f"question {question!r}; known: {', '.join(get_args(Question))}")
+        return GroupedModel(list(self.groups), self.model(question), pooled=self.pooled)
 
 
 def layer_groups(frame: pd.DataFrame) -> list[str]:
@@ -89,6 +122,43 @@ def layer_groups(frame: pd.DataFrame) -> list[str]:
     ]
 
 
+def _terms(*names: str) -> LinearModel:
+    return LinearModel(list(names), undetermined="drop")
+
+
+def _step(question: Question) -> Estimator:
+    """Sums of terms and overlapping sums, the better or all of them; trees for the rest."""
+    candidates = {
+        "terms": _terms(
+            "fixed", "per_sample", "log_workers", "ring_devices", "across_devices",
+            "across_nodes", "log_nodes", "pair_sharing", "log_pair_workers",
+        ),
+        "overlapped": NonlinearModel("overlapped_step"),
+        "overlapped in turn": NonlinearModel("overlapped_serial_step"),
+    }  # fmt: skip
+    chosen = ChosenModel(candidates, question)
+    return BoostedModel(chosen, ["local_batch", "n_workers", "n_nodes", "devices_per_node"])
+
+
+def _pipeline(question: Question) -> Estimator:
+    """A physical form; trees where kernels of a shape are faster or slower than it says."""
+    form = NonlinearModel("pipelined_transformer")
+    return BoostedModel(form, ["hidden_size", "micro_batch", "tensor_parallel"])
+
+
+def _phases(question: Question) -> Estimator:
+    return _terms("fixed", "per_sample", "server_fan_in")
+
+
+def _layers(question: Question) -> Estimator:
+    return OperatorModel(
+        [
+            "fixed", "flops", "unfolded_input", "weights", "input_activations",
+            "output_activations", "input_gradient", "output_gradients", "data_input", "per_sample",
+        ]
+    )  # fmt: skip
+
+
 RECIPES: dict[str, Recipe] = {
     recipe.name: recipe
     for recipe in (
@@ -96,17 +166,18 @@ RECIPES: dict[str, Recipe] = {
             name="step",
             row="a measured configuration",
             target="step_s",
-            groups=_NETWORK,
-            features=("n_workers", "n_nodes", "local_batch", "global_batch", "placement"),
-            terms=("fixed", "per_sample", "server_fan_in", "log_workers"),
+            groups=(*_NETWORK, "family"),
+            features=("n_workers", "n_nodes", "local_batch", "global_batch"),
+            model=_step,
+            pooled=PooledModel([*_NETWORK, "family"], ["network", "device", "system"]),
         ),
         Recipe(
             name="phases",
             row="a phase of a run",
             target="duration_s",
             groups=(*_NETWORK, "phase"),
-            features=("n_workers", "n_nodes", "local_batch", "global_batch", "placement"),
-            terms=("fixed", "per_sample", "server_fan_in"),
+            features=("n_workers", "n_nodes", "local_batch", "global_batch"),
+            model=_phases,
         ),
         Recipe(
             name="layers",
@@ -116,12 +187,43 @@ RECIPES: dict[str, Recipe] = {
             features=(
                 "network", "layer", "layer_type", "local_batch", "flop", "n_params",
                 "weight_shape", "input_bytes", "output_bytes", "input_grad_bytes",
+                "output_grad_bytes", "data_bytes",
             ),
-            terms=(
-                "fixed", "flops", "weights", "input_activations", "output_activations",
-                "input_gradient", "per_sample",
-            ),
+            model=_layers,
             work=("flop", "input_bytes", "local_batch"),
+        ),
+        Recipe(
+            name="comms",
+            row="a collective",
+            target="duration_s",
+            groups=_PLACE,
+            features=("op", "topology", "n_ranks", "n_nodes", "n_bytes"),
+            words=("op", "topology"),
+            optional=("topology", "n_nodes"),
+            model=lambda question: CollectiveModel(),
+            work=("n_bytes",),
+        ),
+        Recipe(
+            name="pipeline",
+            row="a transformer trained with data, tensor and pipeline parallelism",
+            target="step_s",
+            groups=_PLACE,
+            features=(
+                "n_workers", "tensor_parallel", "pipeline_parallel", "micro_batch", "global_batch",
+                "hidden_size", "n_heads", "n_layers", "sequence_length",
+            ),
+            model=_pipeline,
+            work=("global_batch",),
+        ),
+        Recipe(
+            name="shared",
+            row="two jobs on one device",
+            target="normalised_throughput",
+            groups=("device", "system", "n_workers"),
+            features=("job", "neighbour"),
+            words=("job", "neighbour"),
+            model=lambda question: SharingModel(),
+            work=(),
         ),
     )
 }  # fmt: skip

@@ -76,7 +76,7 @@ class ErrorPage:
     overall
         A row per clock or quantity, with error columns such as ``n, mape, median_ape, bias``.
     baselines
-        ``name, mape, median_ape``; the first row is the model itself.
+        ``name, n, mape, median_ape``; the first row is the model itself.
     groups
         ``by, value, n, mape, median_ape, bias, floor`` and a column of errors per baseline.
     rows

@@ -6,9 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 import fitkit
+from fitkit.dataset import Dataset
+from fitkit.records import Run as RunRecord
+from fitkit.records import SourceRow, Step
 
 Run = Callable[..., Any]
 PYTORCH = ["--where", 'framework == "pytorch" and instrument == "none"']
@@ -31,8 +35,14 @@ def test_the_document_says_what_was_fitted(
     )
     document = found.document
     assert document.keys() >= {
-        "model", "recipe", "n_runs", "n_rows", "parameters", "groups", "warnings",
+        "model", "recipe", "n_runs", "n_rows", "parameters", "groups", "warnings", "choices",
     }  # fmt: skip
+    groups = {parameter["group"] for parameter in document["parameters"]}
+    for choice in document["choices"]:
+        assert choice.keys() == {"groups", "how"}
+        assert choice["how"]
+        assert set(choice["groups"]) <= groups
+    assert bool(document["choices"]) == (recipe == "step")
     assert (document["model"], document["recipe"]) == (str(path), recipe)
     assert document["n_runs"] > 1
     assert document["n_rows"] >= document["n_runs"]
@@ -97,3 +107,78 @@ def test_a_model_that_cannot_be_fitted_leaves_no_file(
     found = fitkit_run("fit", sample_dataset, "--where", "local_batch == 12345", "-o", path)
     assert found.status == 3
     assert found.complaint[0] == "no rows for recipe step"
+
+
+@pytest.mark.parametrize(
+    ("name", "statistic"),
+    [("auto", "median"), ("median", "median"), ("p10", "p10"), ("min", "min"), ("mean", "mean")],
+)
+def test_the_statistic_is_one_of_these(
+    fitkit_run: Run, sample_dataset: Path, tmp_path: Path, name: str, statistic: str
+) -> None:
+    path = tmp_path / "m.json"
+    layers = ("--recipe", "layers", "--set", "n_threads=1", "-q")
+    fitkit_run("fit", sample_dataset, *layers, "--statistic", name, "-o", path)
+    assert fitkit.load_model(path).statistic == statistic
+
+
+def dataset_of(folder: Path, recipe_frame: Callable[[str], pd.DataFrame]) -> Dataset:
+    """Runs of one network on 1 to 16 workers, as they would be ingested."""
+    frame = recipe_frame("step").query("network == 'bert' and device == 'A100'")
+    records: list[Any] = []
+    for i, row in enumerate(frame.itertuples()):
+        facts = {"n_workers": int(row.n_workers), "n_nodes": int(row.n_nodes)}
+        records.append(
+            RunRecord(f"r{i}", "s", network="bert", local_batch=row.local_batch, **facts)
+        )
+        records.append(Step(f"r{i}", 0, 1, row.step_s))
+    store = Dataset(folder)
+    with store.writing():
+        store.write(SourceRow("s", "x.log", "made", 1, 1, 0, "[]", "{}"), records)
+    return store
+
+
+@pytest.mark.parametrize(
+    ("question", "how"), [("interpolation", "at random"), ("scale-up", "by larger n_workers")]
+)
+def test_the_question_decides_how_a_form_is_chosen(
+    fitkit_run: Run,
+    recipe_frame: Callable[[str], pd.DataFrame],
+    tmp_path: Path,
+    question: str,
+    how: str,
+) -> None:
+    store, path = dataset_of(tmp_path / "ds", recipe_frame), tmp_path / "m.json"
+    arguments = ["fit", store.path, "-o", path, "--json"]
+    found = fitkit_run(*arguments, "--question", question).document
+    (choice,) = found["choices"]
+    assert choice["groups"] == ["bert"]
+    assert f"mean error of rows held out {how}: terms " in choice["how"]
+    assert fitkit.load_model(path).choices() == {choice["how"]: choice["groups"]}
+    if question == "interpolation":
+        assert fitkit_run(*arguments).document == found
+
+
+def test_an_unknown_question_is_wrong_usage(fitkit_run: Run, tmp_path: Path) -> None:
+    found = fitkit_run("fit", tmp_path, "--question", "past", "-o", tmp_path / "m.json")
+    assert found.status == 2
+    assert "interpolation" in found.err
+
+
+def test_help_names_every_recipe_and_explains_the_question(fitkit_run: Run) -> None:
+    text = " ".join(fitkit_run("fit", "--help").out.split())
+    for word in ("step", "phases", "layers", "comms", "pipeline", "shared", "scale-up"):
+        assert word in text
+    assert "at more workers than any measured run had" in text
+
+
+@pytest.mark.parametrize("recipe", ["pipeline", "shared"])
+@pytest.mark.parametrize("more", [[], ["--set", "device=A100"]], ids=str)
+def test_runs_that_do_not_hold_what_a_recipe_needs_are_bad_input(
+    fitkit_run: Run, sample_dataset: Path, tmp_path: Path, recipe: str, more: list[str]
+) -> None:
+    path = tmp_path / "m.json"
+    found = fitkit_run("fit", sample_dataset, "--recipe", recipe, "-o", path, *more)
+    assert (found.status, found.out) == (3, "")
+    assert found.complaint[0]
+    assert not path.exists()

@@ -54,10 +54,22 @@ def test_what_was_not_measured_is_refused_with_the_reason(
 
 
 def test_what_is_missing_is_refused_with_what_to_give(fitkit_run: Run, step_model: Path) -> None:
-    found = fitkit_run("predict", step_model, "--at", "local_batch=4", "--json")
-    assert predictions(found)[0]["reason"] == "give n_workers"
-    assert found.err == "1 of 1 refused: give n_workers\n"
-    assert fitkit_run("predict", step_model, "--at", "local_batch=4", "-q").err == ""
+    found = fitkit_run("predict", step_model, "--at", "n_workers=1", "--json")
+    assert predictions(found)[0]["reason"] == "give local_batch"
+    assert found.err == "1 of 1 refused: give local_batch\n"
+    assert fitkit_run("predict", step_model, "--at", "n_workers=1", "-q").err == ""
+
+
+def test_what_was_one_value_in_every_run_need_not_be_said(
+    fitkit_run: Run, step_model: Path
+) -> None:
+    short = fitkit_run("predict", step_model, "--at", "local_batch=4", "--json")
+    told = fitkit_run(
+        "predict", step_model, "--at", "local_batch=4", "--at", "n_workers=1", "--json"
+    )
+    (row,), (full,) = predictions(short), predictions(told)
+    assert row["status"] == "inside"
+    assert {**row, "n_workers": 1} == full
 
 
 def test_far_points_are_refused_until_extrapolation_is_allowed(
@@ -138,7 +150,7 @@ def test_a_grid_has_a_limit_however_large_it_is(fitkit_run: Run, step_model: Pat
 
 
 @pytest.mark.parametrize(
-    "content", ["", "[]", "{}", '{"format": "fitkit.model/0"}', '{"format": "fitkit.model/1"}']
+    "content", ["", "[]", "{}", '{"format": "fitkit.model/1"}', '{"format": "fitkit.model/2"}']
 )
 def test_a_file_that_is_no_model_is_bad_input(
     fitkit_run: Run, tmp_path: Path, content: str

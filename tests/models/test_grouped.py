@@ -9,8 +9,10 @@ import pandas as pd
 import pytest
 
 from fitkit.errors import FitError
+from fitkit.models.family import FamilyModel
 from fitkit.models.grouped import GroupedModel
 from fitkit.models.linear import LinearModel
+from fitkit.models.pooling import PooledModel
 
 TERMS = ["fixed", "per_sample"]
 
@@ -146,3 +148,93 @@ def test_a_saved_model_is_the_same_model(frame, times):
     assert again.predict(frame).tolist() == model.predict(frame).tolist()
     assert again.to_dict() == model.to_dict()
     assert again.n_obs_ == model.n_obs_
+
+
+class TestPooled:
+    """Groups of few rows, fitted together with related ones."""
+
+    BY = ("network", "device", "precision")
+
+    def runs(self, **few):
+        """Two networks on one device with many runs; runs of another group."""
+        batch = [8.0, 16, 32, 64, 128, 256]
+        known = pd.DataFrame({"network": np.repeat(["bert", "gpt"], 6), "local_batch": batch * 2})
+        frame = pd.concat([known, pd.DataFrame(few)]).reset_index(drop=True)
+        blank = {"network": "vgg", "device": "A100", "precision": "fp16", "n_workers": 4.0}
+        frame = frame.assign(**{n: v for n, v in blank.items() if n not in frame}).fillna(blank)
+        return frame, 0.02 + 1e-3 * frame.local_batch.fillna(1.0).to_numpy()
+
+    def model(self):
+        pooled = PooledModel(self.BY, ["network", "device"])
+        return GroupedModel(self.BY, LinearModel(TERMS, undetermined="drop"), pooled=pooled)
+
+    def kinds(self, frame, times):
+        model = self.model().fit(frame, times)
+        return {key[0]: type(part).__name__ for key, part in model.groups_.items()}, model
+
+    @pytest.mark.parametrize(
+        ("n_rows", "kind"),
+        [(1, "FamilyModel"), (4, "FamilyModel"), (5, "LinearModel"), (9, "LinearModel")],
+    )
+    def test_a_group_of_few_rows_leans_on_its_relatives(self, n_rows, kind):
+        kinds, _ = self.kinds(*self.runs(local_batch=8.0 * np.arange(1, n_rows + 1)))
+        assert kinds == {"bert": "LinearModel", "gpt": "LinearModel", "vgg": kind}
+
+    def test_with_its_relatives_a_single_row_tells_the_fixed_cost_from_that_of_a_sample(self):
+        frame, times = self.runs(local_batch=[64.0])
+        _, model = self.kinds(frame, times)
+        asked = frame.tail(1).assign(local_batch=8.0)
+        # In proportion to the batch it would be 0.0105; the relatives say 0.028.
+        assert model.predict(asked)[0] == pytest.approx(0.028, rel=0.3)
+        low, high = model.predict_interval(asked)
+        assert low[0] < 0.028 < high[0]
+        alone = LinearModel(TERMS, undetermined="drop").fit(frame.tail(1), times[-1:])
+        assert alone.predict(asked)[0] == pytest.approx(0.084)
+
+    @pytest.mark.parametrize(
+        ("column", "value"),
+        [
+            ("device", "T4"),  # another network on another device
+            ("local_batch", np.nan),  # what pooling needs is not known
+            ("local_batch", 0.0),  # there is no work to be in proportion to
+            ("n_workers", 0.5),  # and no amount of a negative logarithm
+        ],
+    )
+    def test_without_relatives_or_without_what_pooling_needs_it_stands_alone(self, column, value):
+        frame, times = self.runs(local_batch=[32.0])
+        frame.loc[len(frame) - 1, column] = value
+        kinds, _ = self.kinds(frame, times)
+        assert kinds["vgg"] == "LinearModel"
+
+    def test_nulls_are_no_relatives(self):
+        frame, times = self.runs(network=["vgg", "t5"], local_batch=32.0)
+        frame.loc[frame.network.isin(["vgg", "t5"]), "device"] = None
+        kinds, _ = self.kinds(frame, times)
+        assert (kinds["vgg"], kinds["t5"]) == ("LinearModel", "LinearModel")
+
+    def test_one_that_stands_alone_does_not_keep_others_from_their_relatives(self):
+        frame, times = self.runs(network=["vgg", "t5"], local_batch=[32.0, np.nan])
+        kinds, _ = self.kinds(frame, times)
+        assert (kinds["vgg"], kinds["t5"]) == ("FamilyModel", "LinearModel")
+
+    def test_the_order_of_the_rows_is_no_matter(self):
+        frame, times = self.runs(local_batch=[32.0, 64.0])
+        expected = self.model().fit(frame, times)
+        order = np.random.default_rng(0).permutation(len(frame))
+        found = self.model().fit(frame.iloc[order], times[order])
+        key = ("vgg", "A100", "fp16")
+        assert found.groups_[key].to_dict() == expected.groups_[key].to_dict()
+
+    def test_a_saved_model_is_the_same_model(self):
+        frame, times = self.runs(local_batch=[32.0, 64.0])
+        model = self.model().fit(frame, times)
+        again = GroupedModel.from_dict(model.to_dict())
+        assert again.predict(frame).tolist() == model.predict(frame).tolist()
+        assert again.to_dict() == model.to_dict()
+        assert isinstance(again.groups_["vgg", "A100", "fp16"], FamilyModel)
+
+
+def test_the_only_group_is_not_named_in_an_error(frame, times):
+    frame = frame.assign(local_batch=8.0, job="a")
+    with pytest.raises(FitError, match=r"^the data cannot tell per_sample from fixed"):
+        GroupedModel("job", LinearModel(TERMS)).fit(frame, times)

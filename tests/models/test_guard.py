@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
-from fitkit.models.guard import distance_text, doublings, measured_box
+from fitkit.models.guard import (
+    check_measurable,
+    distance_text,
+    doublings,
+    measured_box,
+    with_only_values,
+)
 
 
 def at(**columns):
@@ -65,3 +73,35 @@ def test_null_and_columns_without_a_range_are_not_judged():
 )
 def test_the_text_says_what_is_wrong(bounds, distance, text):
     assert distance_text({"x": bounds}, "x", distance) == text
+
+
+def test_a_value_that_varied_elsewhere_has_a_scale_though_it_did_not_here():
+    box = {"n_workers": (8, 8), "local_batch": (32, 32)}
+    asked = at(n_workers=[8, 16, 2, 0], local_batch=[32, 32, 32, 32])
+    distance, names = doublings(box, asked, ["n_workers"])
+    assert distance.tolist() == [0, 1, 2, np.inf]
+    assert names.tolist() == ["", *["n_workers"] * 3]
+    distance, names = doublings(box, at(n_workers=[8], local_batch=[64]), ["n_workers"])
+    assert (distance.tolist(), names.tolist()) == ([np.inf], ["local_batch"])
+
+
+@pytest.mark.parametrize("value", [0.0, 1e-30, 1.0, 1e30, np.nan])
+def test_counts_sizes_and_times_pass(value):
+    check_measurable(at(flop=[1.0, value]))
+
+
+@pytest.mark.parametrize("value", [-1.0, -1e-9, 1e-31, 1e31, np.inf, -np.inf])
+def test_what_is_no_count_size_or_time_is_named(value):
+    with pytest.raises(ValueError, match=r"column flop: .* cannot be measured; give 0 or"):
+        check_measurable(at(n_bytes=[1.0], flop=[1.0, value]))
+
+
+def test_the_only_measured_value_stands_for_what_is_not_said():
+    box = {"n_workers": (1.0, 1.0), "local_batch": (8.0, 32.0)}
+    asked = at(n_workers=[np.nan, 2], local_batch=[np.nan, 8], flop=[np.nan, np.nan])
+    found = with_only_values(box, SimpleNamespace(**asked, op=np.array([None, "x"])))
+    assert found.n_workers.tolist() == [1, 2]
+    assert np.isnan(found.local_batch).tolist() == [True, False]
+    assert np.isnan(found.flop).all()
+    assert found.op.tolist() == [None, "x"]
+    assert np.isnan(asked["n_workers"][0])  # the caller's stay as they were

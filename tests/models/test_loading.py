@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import pickle
+import warnings
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
 import fitkit
 from fitkit.errors import InputError, SchemaError
+from fitkit.models.recipes import RECIPES
 
 
 @pytest.fixture(scope="module")
@@ -48,11 +51,16 @@ def remove(*route):
 
 GROUP = ("estimator", "groups", 0)
 TAMPERED = {
-    "another version": set_at("format", "fitkit.model/2"),
+    "another version": set_at("format", "fitkit.model/3"),
     "no version": remove("format"),
     "an unknown recipe": set_at("recipe", "stp"),
     "another recipe": set_at("recipe", "layers"),
     "no estimator": remove("estimator"),
+    "no kind": remove(*GROUP, "kind"),
+    "an unknown kind": set_at(*GROUP, "kind", "Popen"),
+    "a kind of another model": set_at(*GROUP, "kind", "OperatorModel"),
+    "features elsewhere that are none": set_at("elsewhere", None),
+    "no word of features elsewhere": remove("elsewhere"),
     "groups that are no list": set_at("estimator", "groups", 3),
     "one group less": remove("estimator", "groups", 0),
     "one range less": remove("boxes", 0),
@@ -60,6 +68,8 @@ TAMPERED = {
     "an unknown term": set_at(*GROUP, "active", ["fixd"]),
     "an active term without a parameter": set_at(*GROUP, "active", ["flops"]),
     "terms of another version": set_at(*GROUP, "terms", ["fixed"]),
+    "terms that read other columns": set_at(*GROUP, "terms", ["fixed", "flops"]),
+    "a level that is null": set_at(*GROUP, "level", None),
     "a negative parameter": set_at(*GROUP, "parameters", 0, "estimate", -1.0),
     "a parameter that is null": set_at(*GROUP, "parameters", 0, "estimate", None),
     "a parameter that is a word": set_at(*GROUP, "parameters", 0, "estimate", "much"),
@@ -109,6 +119,42 @@ def test_a_number_that_is_none_is_a_schema_error(number, state, tmp_path):
         path.write_text(json.dumps(changed).replace('"PLACE"', number), encoding="utf-8")
         with pytest.raises(SchemaError):
             fitkit.load_model(path)
+
+
+def places(state, route=()):
+    """One place for each kind of value in a document: lists have one of their elements."""
+    if route:
+        yield route
+    inner = state.items() if isinstance(state, dict) else ()
+    if isinstance(state, list) and state:
+        inner = [(len(state) - 1, state[-1])]
+    for name, part in inner:
+        yield from places(part, (*route, name))
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_whatever_is_damaged_is_a_schema_error_or_does_no_harm(recipe_frame, name, tmp_path):
+    frame, path = recipe_frame(name), tmp_path / "m.json"
+    whole = json.dumps(fitkit.fit(frame, name).to_dict())
+    n_refused = 0
+    for route in places(json.loads(whole)):
+        for value in ("x", None, [], {}, -1, 1e9, [[1]]):
+            state = json.loads(whole)
+            set_at(*route, value)(state)
+            path.write_text(json.dumps(state), encoding="utf-8")
+            try:
+                model = fitkit.load_model(path)
+            except SchemaError:
+                n_refused += 1
+                continue
+            model.save(path)
+            assert str(model.summary())
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", fitkit.ExtrapolationWarning)
+                found = model.predict(frame, allow_extrapolation=True)
+            answered = found[found.status != "refused"]
+            assert np.isfinite(answered.predicted_s).all()
+    assert n_refused > 100
 
 
 def test_a_truncated_file_is_a_schema_error(model, tmp_path):

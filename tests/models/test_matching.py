@@ -53,3 +53,51 @@ def test_a_layer_is_known_by_its_name_where_it_was_fitted_alone_and_else_by_its_
         ("bert/fc1",), ("Linear",), ("Linear",)
     ]  # fmt: skip
     assert set(columns) == {"network", "layer", "layer_type"}  # the caller's stay as they were
+
+
+def test_a_layer_whose_size_is_given_is_known_by_its_type():
+    columns = {
+        "network": np.array("bert"),
+        "layer": np.array("fc1"),
+        "layer_type": np.array(["Linear", "Linear", "Conv"]),
+        "input_bytes": np.array([64.0, np.nan, 64.0]),
+    }
+    fitted = [("bert/fc1",), ("Linear",)]
+    assert request_keys(columns, ("layer_group",), fitted, 3) == [
+        ("Linear",), ("bert/fc1",), ("bert/fc1",)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("asked", "group"),
+    [
+        ({"network": "bert", "layer": "fc1"}, "bert/fc1"),
+        ({"layer": "fc1"}, "bert/fc1"),
+        ({"layer": "fc1", "layer_type": "Linear"}, "bert/fc1"),
+        ({}, "?"),
+        ({"network": "bert"}, "?"),
+        # Another layer is not the only one that was measured.
+        ({"layer": "fc2"}, "?/fc2"),
+        ({"network": "bert", "layer": "fc2"}, "bert/fc2"),
+        ({"network": "gpt", "layer": "fc1"}, "gpt/fc1"),
+        ({"layer_type": "Conv"}, "Conv"),
+        ({"network": "bert", "layer": "fc2", "layer_type": "Linear"}, "Linear"),
+    ],
+    ids=str,
+)
+def test_a_layer_that_was_not_measured_is_no_other(asked, group):
+    columns = {name: np.array(value) for name, value in asked.items()}
+    (key,) = request_keys(columns, ("layer_group",), [("bert/fc1",)], 1)
+    assert key == (group,)
+    found, reason = match([("bert/fc1",)], ("layer_group",), key)
+    assert (found is None) == (group not in ("bert/fc1", "?"))
+    assert (reason == f"layer_group {group} was not measured; measured: bert/fc1") == (not found)
+
+
+def test_a_layer_of_the_name_of_two_must_say_its_network():
+    fitted = [("bert/fc1",), ("gpt/fc1",)]
+    (key,) = request_keys({"layer": np.array("fc1")}, ("layer_group",), fitted, 1)
+    assert match(fitted, ("layer_group",), key) == (
+        None,
+        "say which layer_group: bert/fc1, gpt/fc1",
+    )

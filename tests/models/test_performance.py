@@ -55,7 +55,7 @@ class TestPredict:
     def test_times_and_intervals_are_those_of_the_group_alone(self, model):
         frame, recipe = phases(), recipe_named("phases")
         rows = (frame.network == "gpt") & (frame.phase == "comm")
-        alone = recipe.estimator().model.fit(frame[rows], frame.duration_s[rows])
+        alone = recipe.model("interpolation").fit(frame[rows], frame.duration_s[rows])
         found = model.predict(frame[rows], level=0.6)
         np.testing.assert_allclose(found.predicted_s, alone.predict(frame[rows]), rtol=1e-12)
         low, high = alone.predict_interval(frame[rows], 0.6)
@@ -146,6 +146,24 @@ class TestPredict:
             "n_workers was 1 in every measurement: nothing tells what another value costs"
         )
         assert only(model.predict(asked(phase="comm", n_workers=1.0))).status == "inside"
+
+    def test_what_never_varied_need_not_be_said(self):
+        frame = phases().query("n_workers == 2 and phase == 'comm'")
+        model = fitkit.fit(frame, "phases")
+        told = only(model.predict(asked(phase="comm", n_workers=2.0)))
+        for silent in (asked(phase="comm").drop(columns="n_workers"), asked(n_workers=np.nan)):
+            pd.testing.assert_series_equal(only(model.predict(silent.assign(phase="comm"))), told)
+        assert only(model.predict(asked(phase="comm", local_batch=None))).reason == (
+            "give local_batch"
+        )
+
+    @pytest.mark.parametrize("batch", [1e200, 1e308, np.inf])
+    def test_a_time_that_floats_cannot_hold_is_refused_even_if_the_user_insists(self, model, batch):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # neither is it computed with a warning
+            found = only(model.predict(asked(local_batch=batch), allow_extrapolation=True))
+        assert (found.status, found.reason) == ("refused", "the model has no time for these values")
+        assert np.isnan([found.predicted_s, found.low_s, found.high_s]).all()
 
     def test_every_row_has_its_own_status(self, model):
         frame = pd.concat(
@@ -253,7 +271,7 @@ class TestSaving:
         def refuse(name):
             raise AssertionError(name)
 
-        assert json.loads(text, parse_constant=refuse)["format"] == "fitkit.model/1"
+        assert json.loads(text, parse_constant=refuse)["format"] == "fitkit.model/2"
         found = fitkit.load_model(tmp_path / "m.json").predict(frame)
         assert np.isfinite(found.predicted_s).all()
         assert np.isnan(found.low_s).all()
