@@ -1,180 +1,102 @@
-"""Print docs/accuracy.md: prediction error on runs that the fit never saw.
+"""Print docs/accuracy.md: prediction error on what the fit never saw, beside known models.
 
-  python benchmarks/accuracy.py [--shared FOLDER] > docs/accuracy.md
+  python benchmarks/accuracy.py [--shared FOLDER] [--only SECTION] > docs/accuracy.md
 
-FOLDER holds the measurements (see data/README.md for those that are shipped); default ../shared.
+FOLDER holds the measurements and the published tables; default ../shared. Exits with 1 if a figure
+misses its bar.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import numpy as np
-import pandas as pd
-
-import fitkit
-from fitkit.display import format_share
-from fitkit.features import phase_times
-from fitkit.models.terms import TERMS
+import deepbench
+import gavel
+import layers
+import mlperf
+import own_logs
+import pollux
+import rivals
+import speed
+import stragglers
+import vtrain
+from lines import Section, show
+from threadpoolctl import threadpool_limits
 
 INTRODUCTION = """# Measured accuracy
 
-Printed by `python benchmarks/accuracy.py > docs/accuracy.md`; nothing here is typed by hand. Every
-figure is for configurations that the fit did not see: all repetitions of a configuration are held
-out together. APE is the absolute error as a share of the measured time. The floor is the difference
-of two repetitions of a configuration: no model can be expected to err much less.
+Printed by `make accuracy`; nothing here is typed by hand. Every figure is for configurations that
+the fit did not see: all repetitions of a configuration are held out together, and held-out rows
+take part in no choice. Unless it says otherwise, a figure is the mean absolute error as a share of
+the measured time, and less is better. Published tables are read with the mappings in
+`benchmarks/mappings/`, fitted with `fitkit.fit` and predicted with `model.predict`; baselines are
+fitted to the same rows in the same run. The bar of a line is what fitkit promises there; lines
+without one are there to be compared.
+
+Extra-P and AdaptDL, the published tools, have a column where they are installed, each in an
+environment of its own; `benchmarks/rivals.py` says how, and
+`FITKIT_EXTRAP_PYTHON=... FITKIT_ADAPTDL_PYTHON=... make accuracy` asks them.
 """
-PYTORCH = (
-    'network == "{network}" and n_workers == 1 and instrument == "recorder" '
-    'and phase in ["forward", "backward"]'
-)
+OWN_LOGS = """## Our own runs
+
+APE is the absolute error as a share of the measured time. The floor is the difference of two
+repetitions of a configuration: no model can be expected to err much less.
+"""
+
+Sections = dict[str, Callable[[Path, Path], Section]]
 
 
-def table(columns: list[str], rows: list[list[str]]) -> None:
-    print("| " + " | ".join(columns) + " |")
-    print("|" + "---|" * len(columns))
-    for row in rows:
-        print("| " + " | ".join(row) + " |")
-    print()
+def sections(pythons: pollux.Pythons) -> Sections:
+    """What there is to print, by name."""
+    return {
+        "pollux": lambda shared, folder: pollux.section(shared, folder, pythons),
+        "mlperf": mlperf.section,
+        "megatron": vtrain.megatron,
+        "vtrain": vtrain.all_reduce,
+        "deepbench": deepbench.section,
+        "pipedream": layers.image_networks,
+        "neusight": layers.dense_layers,
+        "gavel": gavel.section,
+        "stragglers": stragglers.section,
+        "speed": speed.section,
+    }
 
 
-def pytorch(quiet: fitkit.Dataset, busy: fitkit.Dataset) -> None:
-    print("## PyTorch, one rank: forward and backward, one batch size left out\n")
-    print(
-        "Hook recorder, minimum over steps and repetitions, never the smallest batch left out. "
-        "The busy machine ran other work at the same time: its wall clock shows that, CPU time "
-        "does not.\n\n"
-        "`fitkit validate DATASET --recipe phases --where '"
-        + PYTORCH.format(network="tinygpt")
-        + "' --leave-out local_batch --keep-smallest --statistic min`\n"
-    )
-    rows = []
-    for name, dataset in (("quiet", quiet), ("busy", busy)):
-        for network in ("tinygpt", "vggsmall"):
-            report = fitkit.validate(
-                dataset, "phases", where=PYTORCH.format(network=network),
-                leave_out="local_batch", keep_smallest=True, statistic="min",
-            )  # fmt: skip
-            scaling = format_share(report.baselines["perfect_scaling"]["median_ape"])
-            for clock in report.clocks.to_dict("records"):
-                figures = (clock[k] for k in ("median_ape", "mape", "median_floor", "floor"))
-                is_wall = clock["clock"] == "wall clock"
-                rows.append(
-                    [
-                        name, network, clock["clock"], f"{clock['n']:.0f}",
-                        *map(format_share, figures), scaling if is_wall else "",
-                    ]
-                )  # fmt: skip
-    table(
-        ["machine", "network", "clock", "n", "median APE", "MAPE", "median floor", "mean floor",
-         "perfect scaling, median APE"],
-        rows,
-    )  # fmt: skip
-
-
-def layers(dataset: fitkit.Dataset) -> None:
-    print("## CNTK layers: one weight shape left out\n")
-    print("Minimum over minibatches and repetitions.\n")
-    rows = []
-    for what, where in (
-        ("dense, `shape_mlpw_*`", 'network == "mlpw" and layer_type == "Times"'),
-        ("convolution, all networks", 'layer_type == "Convolution"'),
-        ("dense, all networks", 'framework == "cntk" and layer_type == "Times"'),
-    ):
-        report = fitkit.validate(
-            dataset, "layers", where=where, leave_out="weight_shape", statistic="min"
-        )
-        groups = report.groups[report.groups.by == "layer and phase"]
-        for group in groups.to_dict("records"):
-            figures = (group[k] for k in ("mape", "median_ape", "floor", "nearest_configuration"))
-            rows.append(
-                [
-                    what, group["value"].split(" · ")[1], f"{group['n']:.0f}",
-                    *map(format_share, figures), format_share(group["perfect_scaling"]),
-                ]
-            )  # fmt: skip
-    table(
-        ["layers", "phase", "n", "MAPE", "median APE", "floor", "nearest configuration, MAPE",
-         "perfect scaling, MAPE"],
-        rows,
-    )  # fmt: skip
-
-
-def phases(dataset: fitkit.Dataset) -> None:
-    print("## CNTK phases: one minibatch size left out\n")
-    print(
-        "`fitkit validate DATASET --recipe phases --where 'network == \"mlpbig\"' "
-        "--leave-out global_batch`, median over steps; 1 and 2 workers together.\n"
-    )
-    rows = []
-    for network in ("mlpbig", "cnn"):
-        where = f'network == "{network}" and framework == "cntk"'
-        report = fitkit.validate(dataset, "phases", where=where, leave_out="global_batch")
-        steps = phase_times(dataset, "median")
-        steps = steps[(steps.network == network) & (steps.phase != "init")]
-        share = steps.groupby("phase").duration_s.sum() / steps.duration_s.sum()
-        groups = report.groups[report.groups.by == "phase"]
-        for group in groups.to_dict("records"):
-            figures = (
-                group[k]
-                for k in ("mape", "median_ape", "floor", "constant", "nearest_configuration",
-                          "perfect_scaling")
-            )  # fmt: skip
-            part = format_share(share.get(group["value"], np.nan))
-            rows.append([network, group["value"], part, *map(format_share, figures)])
-        print(
-            f"{network}: weighted by time, all phases err by "
-            f"{format_share(report.overall['wape'])}; totals of runs by "
-            f"{format_share(report.run_error['mape'])} on average.\n"
-        )
-    table(
-        ["network", "phase", "share of the step", "MAPE", "median APE", "floor", "constant",
-         "nearest configuration", "perfect scaling"],
-        rows,
-    )  # fmt: skip
-
-
-def planted() -> None:
-    print("## Parameters: how often the 90 % interval holds a planted truth\n")
-    print("5 % noise, 100 draws of 40 configurations each, seeds 0 to 99.\n")
-    truth = {"fixed": 0.01, "per_sample": 2e-4, "server_fan_in": 4e-3, "flops": 1e-12}
-    hits = dict.fromkeys(truth, 0)
-    for seed in range(100):
-        random = np.random.default_rng(seed)
-        batch = random.choice([1, 2, 4, 8, 16, 32, 64], 40).astype(float)
-        frame = pd.DataFrame(
-            {
-                "local_batch": batch,
-                "n_workers": random.choice([1, 2, 4, 8], 40).astype(float),
-                "flop": batch * random.choice([1e6, 3e7, 1e9], 40),
-            }
-        )
-        mean = sum(value * TERMS[name].amount(frame, 40) for name, value in truth.items())
-        times = mean * (1 + 0.05 * random.standard_normal(40))
-        for row in fitkit.LinearModel(list(truth)).fit(frame, times).params_.itertuples():
-            hits[row.term] += row.ci_low <= truth[row.term] <= row.ci_high
-    table(
-        ["term", "truth", "in its interval"],
-        [[name, f"{truth[name]:g} {TERMS[name].unit}", f"{hits[name]} of 100"] for name in truth],
-    )
+def run(chosen: Sections, shared: Path, folder: Path) -> Iterator[str]:
+    """Print sections, and yield the lines that miss their bar."""
+    for make in chosen.values():
+        section = make(shared, folder)
+        show(section)
+        yield from (f"{section.title}: {line.name}" for line in section.lines if line.misses())
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    names = ["own", *sections({})]
     parser.add_argument("--shared", type=Path, default=Path("../shared"))
-    shared = parser.parse_args().shared
-    with tempfile.TemporaryDirectory() as folder:
-        quiet = fitkit.ingest(
-            [shared / "cntk/quiet_runs", shared / "pytorch/quiet_runs"], Path(folder) / "quiet"
-        )
-        busy = fitkit.ingest([shared / "pytorch/real_runs/calib_*"], Path(folder) / "busy")
+    parser.add_argument("--only", choices=names, action="append", metavar="SECTION")
+    parser.add_argument("--extrap-python")
+    parser.add_argument("--adaptdl-python")
+    given = parser.parse_args()
+    only = given.only or names
+    options = {"extrap": given.extrap_python, "adaptdl": given.adaptdl_python}
+    pythons = {tool: rivals.interpreter(tool, option) for tool, option in options.items()}
+    chosen = {name: make for name, make in sections(pythons).items() if name in only}
+    with tempfile.TemporaryDirectory() as folder, threadpool_limits(1):
         print(INTRODUCTION)
-        pytorch(quiet, busy)
-        layers(quiet)
-        phases(quiet)
-        planted()
+        missed = list(run(chosen, given.shared, Path(folder)))
+        if "own" in only:
+            print(OWN_LOGS)
+            own_logs.show(given.shared, Path(folder))
+    for line in missed:
+        print(f"missed: {line}", file=sys.stderr)
+    sys.exit(bool(missed))
 
 
 if __name__ == "__main__":

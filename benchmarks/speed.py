@@ -1,10 +1,13 @@
 """Print CPU seconds of the things that must stay fast. Wall time is no guide on a shared machine.
 
-python benchmarks/speed.py
+  python benchmarks/speed.py
+
+A fit is timed in a process of its own, which this file is too (``--fit NAME``).
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import resource
 import subprocess
@@ -16,10 +19,18 @@ from time import process_time
 
 import numpy as np
 import pandas as pd
+from lines import Line, Section, show
 
 import fitkit
 
 DATA = Path(__file__).parents[1] / "data"
+TITLE = "Speed"
+TEXT = """
+CPU seconds of a fit in a process of its own, one thread, the least of two; beside it those of the
+whole process, with the start of Python and all imports. Layers of unknown shape are fitted each on
+its own. A step model chooses among its forms by cross-validation and grows trees.
+"""
+LIMIT_S = 2.0
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
@@ -59,14 +70,75 @@ def layers(n_layers: int, n_batches: int) -> pd.DataFrame:
     )  # fmt: skip
 
 
-def main() -> None:
+def runs(n_networks: int, n_runs: int) -> pd.DataFrame:
+    """Steps of networks on 1 to 64 workers, every run of another configuration."""
+    random = np.random.default_rng(0)
+    n = n_networks * n_runs
+    workers = 2.0 ** random.integers(0, 7, n)
+    nodes = np.maximum(workers / 2.0 ** random.integers(0, 4, n), 1.0)
+    batch = random.permutation(np.arange(n)) + 8.0
+    mean = 0.02 + 1e-3 * batch + 0.03 * np.log2(workers) + 0.05 * (nodes > 1)
+    times = mean * (1 + 0.05 * random.standard_normal(n))
+    network = np.repeat([f"network{i}" for i in range(n_networks)], n_runs)
+    return pd.DataFrame(
+        {"network": network, "n_workers": workers, "n_nodes": nodes, "local_batch": batch,
+         "step_s": times}
+    )  # fmt: skip
+
+
+# Recipe, what is fitted to it, and something small that takes the same way through the code.
+FITS: dict[str, tuple[str, pd.DataFrame, pd.DataFrame]] = {
+    "500 layers, six batches each": ("layers", layers(500, 6), layers(2, 6)),
+    "step, 1,000 runs of a network": ("step", runs(1, 1000), runs(1, 40)),
+    "step, 1,000 runs of four networks": ("step", runs(4, 250), runs(1, 40)),
+}
+JUDGED = tuple(FITS)[:2]
+
+
+def of_fit(name: str, *, warm: bool) -> float:
+    """Least CPU time of two fits, each in a process of its own.
+
+    Of the fit alone if the process is warm, everything being imported, else of all that the
+    process did.
+    """
+    words = [sys.executable, __file__, "--fit", name, *(["--warm"] if warm else [])]
+    return min(
+        float(
+            subprocess.run(
+                words, check=True, capture_output=True, text=True, env=os.environ | ONE_THREAD
+            ).stdout
+        )
+        for _ in range(2)
+    )
+
+
+def fit_here(name: str, *, warm: bool) -> float:
+    """CPU time of a fit in this process, which has done nothing else."""
+    recipe, frame, small = FITS[name]
+    if not warm:
+        fitkit.fit(frame, recipe)
+        return process_time()
+    fitkit.fit(small, recipe)
+    return of_call(lambda: fitkit.fit(frame, recipe))
+
+
+def section(_shared: Path, _folder: Path) -> Section:
+    """CPU seconds of fits."""
+    lines = []
+    for name in FITS:
+        bar = LIMIT_S if name in JUDGED else None
+        whole = {"with_imports": of_fit(name, warm=False)}
+        lines.append(Line(name, of_fit(name, warm=True), bar, whole, unit="s"))
+    return Section(TITLE, TEXT, lines)
+
+
+def others() -> None:
+    """Print what has no bar: ingesting, predicting, starting."""
     with tempfile.TemporaryDirectory() as folder:
         dataset = Path(folder) / "runs"
         for name in ("cntk", "pytorch"):
             seconds = of_call(lambda name=name: fitkit.ingest([DATA / name], dataset))
             print(f"ingest data/{name}: {seconds:.1f} s for {n_bytes(DATA / name) / 1e6:.1f} MB")
-        frame = layers(500, 6)
-        print(f"fit 500 layers: {of_call(lambda: fitkit.fit(frame, 'layers')):.2f} s")
         model = fitkit.fit(dataset, "step", where='framework == "pytorch"')
         path = Path(folder) / "step.json"
         model.save(path)
@@ -77,6 +149,18 @@ def main() -> None:
         print(f"fitkit --help: {of_command('--help'):.3f} s")
         at = [f"--at={name}={value}" for name, value in one.items()]
         print(f"fitkit predict --at: {of_command('predict', str(path), *at):.3f} s")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--fit", choices=[*FITS], help=argparse.SUPPRESS)
+    parser.add_argument("--warm", action="store_true", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.fit:
+        print(fit_here(given.fit, warm=given.warm))
+        return
+    show(section(Path(), Path()))
+    others()
 
 
 if __name__ == "__main__":
