@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from fitkit.dataset import Dataset
+from fitkit.errors import InputError
 from fitkit.noise import stragglers, warm_up
 
 Statistic = Literal["median", "p10", "min", "mean"]
@@ -46,12 +47,41 @@ def _aggregate(groups: Any, statistic: Statistic) -> pd.DataFrame:
 
 
 def _runs(dataset: Dataset) -> pd.DataFrame:
-    """Features of every run; ``n_workers`` are those that really computed."""
-    runs = dataset.read("runs", [*_RUN_COLUMNS, *_RARE_RUN_COLUMNS])
+    """Features of every run; ``n_workers`` are those that really computed.
+
+    Raises
+    ------
+    InputError
+        If two sources say different things of a run of one name.
+    """
+    runs = dataset.read("runs", [*_RUN_COLUMNS, *_RARE_RUN_COLUMNS, "source_id"])
+    twice = runs.run_id.duplicated(keep=False)
+    if twice.any():
+        _check_one(dataset, runs[twice].sort_values(["run_id", "source_id"]))
+        runs = runs.groupby("run_id", as_index=False).first()
+    runs = runs.drop(columns="source_id")
     runs = runs.drop(columns=[name for name in _RARE_RUN_COLUMNS if runs[name].isna().all()])
     effective = runs.pop("n_effective_workers")
     runs["n_workers"] = effective.fillna(runs.n_workers)
     return runs
+
+
+def _check_one(dataset: Dataset, runs: pd.DataFrame) -> None:
+    """Check that nothing is said of a run that contradicts what another source says of it."""
+    said = runs.drop(columns="source_id").groupby("run_id").nunique()
+    odd = said.index[(said > 1).any(axis="columns")]
+    if odd.empty:
+        return
+    rows = runs[runs.run_id == odd[0]]
+    names = [str(name) for name in said.columns if said.loc[odd[0], name] > 1]
+    rows = rows[rows[names[0]].notna()].drop_duplicates(names[0])
+    sources = dataset.read("sources", ["source_id", "path"])
+    paths = dict(zip(sources.source_id, sources.path, strict=True))
+    one, other = (paths.get(source_id, source_id) for source_id in rows.source_id[:2])
+    raise InputError(
+        f"run {odd[0]!r} of {one} is another one in {other}: {', '.join(names)} differ",
+        "ingest them into a new dataset, with a run_id that tells them apart",
+    )
 
 
 def step_times(dataset: Dataset, statistic: Statistic = "median") -> pd.DataFrame:

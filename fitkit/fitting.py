@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -16,12 +17,16 @@ from fitkit.conditions import parse_condition
 from fitkit.dataset import Dataset
 from fitkit.errors import FitError, InputError
 from fitkit.features import FRAMES, NOTES, Statistic, configurations, pool_repeats, repeats
-from fitkit.models.columns import key_text
+from fitkit.models.columns import key_text, keys, rows_by_key
+from fitkit.models.guard import check_measurable
 from fitkit.models.performance import PerformanceModel
 from fitkit.models.recipes import Recipe, recipe_named
+from fitkit.models.regression import absurd
 from fitkit.models.selection import Question
 from fitkit.noise import CLOCK_RESOLUTION_S as CLOCK_RESOLUTION_S
-from fitkit.noise import Choice, steadiest
+from fitkit.noise import SAME_SPREAD, Choice, repeat_spread, steadiest
+
+_COUNTS = ("n_workers", "n_nodes", "n_ranks", "local_batch", "global_batch")
 
 
 @dataclass(frozen=True)
@@ -97,6 +102,9 @@ def measurements(
 def choose_statistic(found: Measurements, configurations: np.ndarray) -> Choice:
     """The statistic that repeats best, see `steadiest`; the median of what is no time.
 
+    It is the median, too, where repetitions lie so far apart that they are hardly of one thing:
+    the least of them would be the time of the smallest only.
+
     Parameters
     ----------
     found
@@ -108,7 +116,8 @@ def choose_statistic(found: Measurements, configurations: np.ndarray) -> Choice:
     if not found.target.endswith("_s"):
         return Choice("median", "")
     times = repeats(found.runs[found.target], found.configuration)
-    return steadiest([times[number] for number in np.flatnonzero(configurations)])
+    times = [times[number] for number in np.flatnonzero(configurations)]
+    return Choice("median", "") if repeat_spread(times) > SAME_SPREAD else steadiest(times)
 
 
 def _measured(
@@ -124,16 +133,26 @@ def _measured(
         raise ValueError(f"no column {target!r} to fit; there are {', '.join(frame.columns)}")
     frame = chosen.prepare(frame)
     frame, notes = _measurable(frame, target)
+    frame, uncountable = _countable(frame, chosen)
     frame, lacking = _complete(frame, chosen)
-    notes += lacking
+    notes += uncountable + lacking
     if frame.empty:
         raise FitError(f"no rows for recipe {recipe}", "widen the condition, or ingest more runs")
     if not isinstance(data, pd.DataFrame) and recipe in NOTES:
         notes += tuple(NOTES[recipe](_dataset(data), set(frame.run_id)))
     # A column that terms read but the data lack is unknown, not an error.
     configuration = configurations(frame, chosen.configuration)
+    notes += _spread_note(repeats(frame[target], configuration))
     pooled = pool_repeats(frame, configuration, target, statistic)
     return Measurements(chosen, target, statistic, frame, configuration, pooled, notes)
+
+
+def _spread_note(times: list[np.ndarray]) -> tuple[str, ...]:
+    spread = repeat_spread(times)
+    if not spread > SAME_SPREAD:
+        return ()
+    how = f"repetitions of a configuration differ by {spread - 1:.0%} in the median"
+    return (f"{how}: a column that matters may be missing",)
 
 
 def _frame(
@@ -156,9 +175,10 @@ def _dataset(data: Dataset | Path | str) -> Dataset:
 
 
 def _complete(frame: pd.DataFrame, recipe: Recipe) -> tuple[pd.DataFrame, tuple[str, ...]]:
-    """Leave out rows that lack a column which other rows of their group have.
+    """Make each column known, or unknown, in all rows of a group.
 
-    One such row would make the column unknown for its whole group.
+    One row that lacks a column would make it unknown for its whole group: the row is left out.
+    Where most rows lack it, it is the column that goes.
     """
     needed = [name for name in recipe.columns if name not in recipe.optional]
     columns = [name for name in needed if name in frame.columns]
@@ -167,31 +187,57 @@ def _complete(frame: pd.DataFrame, recipe: Recipe) -> tuple[pd.DataFrame, tuple[
     null = frame[columns].isna()
     if not null.any(axis=None):
         return frame, ()
-    by_group = null.groupby([frame[name].map(key_text) for name in recipe.groups])
-    lacking = null & ~by_group.transform("all").astype(bool)
-    rows = lacking.any(axis="columns").to_numpy()
-    if not rows.any():
-        return frame, ()
-    names = ", ".join(name for name in columns if lacking[name].any())
-    note = f"{rows.sum()} rows lack {names}, which others of their group have: left out"
-    return frame[~rows].reset_index(drop=True), (note,)
+    share = null.groupby([frame[name].map(key_text) for name in recipe.groups]).transform("mean")
+    unused, lacking = ~null & (share > 0.5), null & (share <= 0.5)
+    notes = []
+    if unused.any(axis=None):
+        names = ", ".join(name for name in columns if unused[name].any())
+        rows = unused.any(axis="columns").sum()
+        notes.append(f"{names} is not used: most rows of a group lack it, {rows} rows have it")
+        frame = frame.assign(**{name: frame[name].mask(unused[name]) for name in columns})
+    out = lacking.any(axis="columns").to_numpy()
+    if out.any():
+        names = ", ".join(name for name in columns if lacking[name].any())
+        notes.append(f"{out.sum()} rows lack {names}, which others of their group have: left out")
+    return frame[~out].reset_index(drop=True), tuple(notes)
 
 
 def _measurable(frame: pd.DataFrame, target: str) -> tuple[pd.DataFrame, tuple[str, ...]]:
     if frame[target].dtype.kind in "mM":
         raise ValueError(f"{target} holds {frame[target].dtype}: give seconds as numbers")
     times = to_numbers(frame[target])
-    known = np.isfinite(times)
-    long_enough = times >= CLOCK_RESOLUTION_S
+    known, usable = np.isfinite(times), times >= CLOCK_RESOLUTION_S
     notes = []
     if (~known).any():
         notes.append(f"{(~known).sum()} of {len(frame)} rows have no {target}")
-    if (known & ~long_enough).any():
-        short = frame[known & ~long_enough]
-        what = ", ".join(sorted(set(map(str, short["phase"])))) if "phase" in short else "rows"
-        notes.append(f"{len(short)} rows are shorter than the clock's microsecond ({what})")
+    small = f"have a {target} below {CLOCK_RESOLUTION_S:g}"
+    if target.endswith("_s"):
+        small = "are shorter than the clock's microsecond"
+    for rows, what in (
+        (known & (times <= 0), f"have a {target} that is not positive"),
+        (known & (times > 0) & ~usable, small),
+    ):
+        if rows.any():
+            left = frame[rows]
+            names = ", ".join(sorted(set(map(str, left["phase"])))) if "phase" in left else "rows"
+            notes.append(f"{len(left)} rows {what} ({names})")
     frame = frame.assign(**{target: times})
-    return frame[known & long_enough].reset_index(drop=True), tuple(notes)
+    return frame[known & usable].reset_index(drop=True), tuple(notes)
+
+
+def _countable(frame: pd.DataFrame, recipe: Recipe) -> tuple[pd.DataFrame, tuple[str, ...]]:
+    """Leave out rows that count less than one worker, node or rank, or no sample."""
+    notes = []
+    for name in recipe.configuration:
+        if name in _COUNTS and name in frame.columns:
+            counts = to_numbers(frame[name])
+            check_measurable({name: counts})  # below zero, a column is no count at all
+            few = (counts < 1) if name.startswith("n_") else (counts == 0)
+            if few.any():
+                what = "below 1" if name.startswith("n_") else "of 0"
+                notes.append(f"{few.sum()} rows have {name} {what}: left out")
+                frame = frame[~few]
+    return frame.reset_index(drop=True), tuple(notes)
 
 
 def to_numbers(values: pd.Series) -> np.ndarray:
@@ -247,9 +293,28 @@ def fit_measurements(found: Measurements, question: Question = "interpolation") 
     model = PerformanceModel.fit(
         found.recipe, found.pooled, found.target, found.statistic, question
     )
-    model.notes = list(found.notes)
+    model.notes = [*found.notes, *_absurd_times(found, model)]
     model.provenance = provenance(found)
     return model
+
+
+def _absurd_times(found: Measurements, model: PerformanceModel) -> list[str]:
+    """What to say of configurations whose time is another order of magnitude than the others'."""
+    times = found.pooled[found.target].to_numpy(dtype=float)
+    with np.errstate(all="ignore"):  # a configuration without a prediction is not judged
+        ratios = np.log(times / model.estimator.predict(found.pooled))
+    notes = []
+    for rows in rows_by_key(keys(found.pooled, found.recipe.groups)).values():
+        judged = rows[np.isfinite(ratios[rows])]
+        off = judged[absurd(ratios[judged])]
+        if len(off):
+            worst = float(ratios[off[np.argmax(np.abs(ratios[off]))]])
+            notes.append(
+                f"{len(off)} of {len(rows)} configurations of a group do not count: their "
+                f"{found.target} is up to {math.exp(min(abs(worst), 700.0)):.0e} times what the "
+                f"others say, {'above' if worst > 0 else 'below'}"
+            )
+    return notes
 
 
 def provenance(found: Measurements) -> dict[str, Any]:

@@ -18,6 +18,7 @@ MIN_STEPS = 8  # of fewer, level and scatter cannot be told
 STATISTICS = {"median": 0.5, "p10": 0.1, "min": 0.0}  # quantile of each, the preferred one first
 MIN_CONFIGURATIONS = 5
 MIN_REPEATS = 4
+SAME_SPREAD = 2.0  # factor by which repetitions of one and the same thing may lie apart
 _SPLITS = 20  # of the repetitions into halves
 _MUCH_STEADIER = 0.5  # share of the median's scatter below which a lower quantile is chosen
 
@@ -106,6 +107,22 @@ def stragglers(durations: np.ndarray, resolution_s: float = CLOCK_RESOLUTION_S) 
     mask = far_above(durations, resolution_s)
     excess = float(np.mean(durations[mask] / np.median(durations) - 1)) if mask.any() else 0.0
     return Stragglers(mask, float(mask.mean()), excess)
+
+
+def repeat_spread(repeats: Sequence[np.ndarray]) -> float:
+    """By what factor the repetitions of a configuration lie apart, in the median; NaN without any.
+
+    That is the 90th over the 10th percentile of the repetitions of each configuration that has
+    some.
+
+    Parameters
+    ----------
+    repeats
+        Positive seconds of the repetitions of each configuration, shapes ``(repetitions,)``.
+    """
+    logs = [np.log(values) for values in repeats if len(values) > 1]
+    spreads = [np.subtract(*np.quantile(values, [0.9, 0.1])) for values in logs]
+    return float(np.exp(np.median(spreads))) if spreads else float("nan")
 
 
 class Choice(NamedTuple):

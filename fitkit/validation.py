@@ -32,7 +32,7 @@ from fitkit.splits import Fold, forward_chaining, hold_out, k_fold, leave_one_ou
 # Columns that rows are grouped by in a report, where the frame has them and they differ.
 _GROUPINGS = ("phase", "layer_group", "layer", "network", "device", "n_workers", "local_batch")
 # Features that name something, even if they look like numbers: a placement of 1123 is no 1,123.
-_NAMES = ("network", "layer", "layer_type", "weight_shape", "placement", "op", "topology")
+_NAMES = ("network", "layer", "layer_type", "weight_shape", "placement")
 
 _SCALE = "n_workers"  # a larger one is what a model that was fitted to small runs is asked
 
@@ -264,7 +264,8 @@ def _predict(model: PerformanceModel, rows: pd.DataFrame, level: float) -> pd.Da
 
 def _guesses(found: Measurements, fold: Fold) -> dict[str, np.ndarray]:
     pooled, recipe = found.pooled, found.recipe
-    features = {name: _feature(pooled[name]) for name in recipe.features if name in pooled}
+    columns = [name for name in recipe.features if name in pooled and name not in recipe.words]
+    features = {name: _feature(pooled[name]) for name in columns}
     numeric = {name: values for name, values in features.items() if values is not None}
     guesses = baseline_predictions(
         SimpleNamespace(**numeric, work=_work(found)),

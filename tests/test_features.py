@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from fitkit.dataset import Dataset
+from fitkit.errors import InputError
 from fitkit.features import (
     FRAMES,
     collective_times,
@@ -424,3 +425,31 @@ class TestPooling:
         found = pool_repeats(frame, np.zeros(2000, dtype=int), "t", "min").repeat_difference[0]
         one, other = (times[rows] for rows in np.triu_indices(2000, 1))
         assert found == pytest.approx(np.mean(2 * np.abs(one - other) / (one + other)), rel=0.01)
+
+
+@pytest.mark.parametrize("frame", ["step", "phases", "layers", "comms"])
+def test_runs_of_one_name_in_two_sources_are_one_or_a_contradiction(tmp_path, frame):
+    def stored(name, device):
+        dataset = Dataset(tmp_path / name)
+        for number, of in (("s1", "V100"), ("s2", device)):
+            rows = [
+                Run("r", number, network="net" if number == "s1" else None, device=of),
+                *steps(0, 0.2, 0.4),
+                phase("forward", 1.0),
+                layer(1.0),
+                Comm("r", 0, "all_reduce", duration_s=0.1),
+            ]
+            with dataset.writing():
+                dataset.write(SourceRow(number, f"{number}.csv", "made", 1, 1, 0, "[]", "{}"), rows)
+        return dataset
+
+    found = FRAMES[frame](stored("same", "V100"), "median")
+    assert set(found.run_id) == {"r"}
+    assert set(found.device) == {"V100"}
+    assert set(found.network) == {"net"}
+    found = FRAMES[frame](stored("bare", None), "median")
+    assert set(found.device) == {"V100"}
+    with pytest.raises(InputError) as caught:
+        FRAMES[frame](stored("other", "H100"), "median")
+    assert str(caught.value) == "run 'r' of s1.csv is another one in s2.csv: device differ"
+    assert caught.value.hint

@@ -113,7 +113,51 @@ def test_rows_without_a_time_are_left_out_and_counted(frame, time):
     assert estimates(model) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("time", [0.0, -1.0, 9e-7])
+@pytest.mark.parametrize("time", [0.0, -1.0])
+def test_times_that_are_not_positive_are_left_out_and_counted(frame, time):
+    frame.loc[0, "step_s"] = time
+    assert fitkit.fit(frame, "step").notes == ["1 rows have a step_s that is not positive (rows)"]
+
+
+@pytest.mark.parametrize(
+    ("value", "what"),
+    [(0.0, "that is not positive"), (-0.5, "that is not positive"), (9e-7, "below 1e-06")],
+)
+def test_a_target_that_is_no_time_is_not_called_one(recipe_frame, value, what):
+    shared = recipe_frame("shared")
+    shared.loc[3, "normalised_throughput"] = value
+    found = measurements(shared, "shared")
+    assert found.notes == (f"1 rows have a normalised_throughput {what} (rows)",)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "column", "value", "what"),
+    [
+        ("step", "n_workers", 0, "n_workers below 1"),
+        ("step", "n_nodes", 0.5, "n_nodes below 1"),
+        ("step", "local_batch", 0, "local_batch of 0"),
+        ("pipeline", "global_batch", 0, "global_batch of 0"),
+        ("comms", "n_ranks", 0, "n_ranks below 1"),
+        ("comms", "n_nodes", 0, "n_nodes below 1"),
+    ],
+)
+def test_rows_that_count_nobody_are_left_out_and_counted(recipe_frame, recipe, column, value, what):
+    frame = recipe_frame(recipe)
+    frame[column] = frame[column].astype(float)
+    without = measurements(frame.drop(index=3), recipe)
+    frame.loc[3, column] = value
+    found = measurements(frame, recipe)
+    assert found.notes == (*without.notes, f"1 rows have {what}: left out")
+    pd.testing.assert_frame_equal(found.pooled, without.pooled)
+
+
+def test_a_message_of_no_bytes_counts(recipe_frame):
+    frame = recipe_frame("comms")
+    frame.loc[3, "n_bytes"] = 0
+    assert measurements(frame, "comms").notes == ()
+
+
+@pytest.mark.parametrize("time", [9e-7])
 def test_rows_below_the_resolution_of_the_clock_are_left_out_and_counted(frame, time):
     frame.loc[0, "step_s"] = time
     assert fitkit.fit(frame, "step").notes == [
@@ -295,3 +339,21 @@ def test_times_that_are_durations_or_dates_are_refused():
     frame = pd.DataFrame({"local_batch": [1.0, 2.0], "step_s": pd.to_timedelta([1, 2], unit="s")})
     with pytest.raises(ValueError, match="give seconds as numbers"):
         fitkit.fit(frame, "step")
+
+
+def test_repetitions_of_different_things_are_noted_and_the_least_is_no_statistic_of_them():
+    random = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {"n_workers": np.repeat([1, 2, 4, 8, 16, 32], 20), "local_batch": [8.0, 32, 64, 128] * 30}
+    )
+    noise = np.exp(0.02 * random.standard_normal(len(frame)))
+    frame["step_s"] = (0.01 + 0.002 * frame.local_batch + 0.001 * frame.n_workers) * noise
+    named = [note for note in measurements(frame, "step").notes if "column that matters" in note]
+    assert not named
+    found = measurements(frame.drop(columns="local_batch"), "step")
+    assert found.statistic == "median"
+    (note,) = found.notes
+    assert note.startswith("repetitions of a configuration differ by ")
+    assert note.endswith("% in the median: a column that matters may be missing")
+    # From 8 to 128 samples: 0.028 s to 0.268 s on one worker, 0.058 to 0.298 on 32.
+    assert 300 < float(note.split()[6].rstrip("%")) < 900

@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fitkit.noise import Stragglers, far_above, steadiest, stragglers, warm_up
+from fitkit.noise import (
+    Stragglers,
+    far_above,
+    repeat_spread,
+    steadiest,
+    stragglers,
+    warm_up,
+)
 
 
 def scattered(n, seed=0, noise=0.05):
@@ -154,3 +161,17 @@ class TestSteadiest:
         # and by nothing in the others.
         assert len(set(figures)) == 1
         assert figures[0] == pytest.approx(1 / 3, abs=0.2)
+
+
+class TestRepeatSpread:
+    def test_it_is_the_median_of_the_factors_between_the_outer_tenths(self):
+        # Equally spaced logarithms: nine tenths less one tenth of 10 steps are 8 steps.
+        repeats = [2.0 ** np.arange(11), np.array([1.0, 1.0]), np.array([3.0]), np.full(4, 7.0)]
+        assert repeat_spread(repeats[:1]) == pytest.approx(2**8)
+        assert repeat_spread(repeats) == 1.0
+        more = [2.0 ** np.arange(11), 2.0 ** np.arange(11)]
+        assert repeat_spread([*repeats, *more]) == pytest.approx(2**8)
+
+    def test_without_repetitions_nobody_knows(self):
+        assert np.isnan(repeat_spread([]))
+        assert np.isnan(repeat_spread([np.array([1.0])]))

@@ -11,19 +11,21 @@ from fitkit.cli.options import (
     QUESTIONS,
     common,
     key_value,
-    literal,
     print_json,
     print_result,
     recipe,
     say,
     statistic,
     target,
+    typed,
     where,
 )
 from fitkit.dataset import Dataset
 from fitkit.error_report import plain_json
 from fitkit.features import FRAMES
 from fitkit.fitting import fit
+from fitkit.models.matching import text_columns
+from fitkit.models.recipes import recipe_named
 
 
 @click.command(epilog="Example: fitkit fit runs-parquet --recipe layers -o layers.json")
@@ -71,7 +73,9 @@ def command(
     """Fit a recipe to a dataset and save the model as JSON."""
     data: Any = Dataset(dataset)
     if settings and data.exists:
-        given = {key: literal(value) for key, value in map(key_value, settings)}
+        chosen = recipe_named(recipe)
+        words = text_columns((*chosen.groups, *chosen.words))
+        given = {key: typed(v, is_text=key in words) for key, v in map(key_value, settings)}
         data = FRAMES[recipe](data, statistic or "median").assign(**given)
     model = fit(data, recipe, where=where, target=target, statistic=statistic, question=question)
     model.save(output)
@@ -83,7 +87,7 @@ def command(
             "n_runs": model.provenance["n_runs"],
             "n_rows": model.provenance["n_rows"],
             "parameters": parameters.to_dict("records"),
-            "groups": len(model.boxes),
+            "groups": len(model.estimator.groups_),
             "choices": [{"groups": names, "how": how} for how, names in model.choices().items()],
             "warnings": [*model.notes, *model.left_out()],
         }

@@ -8,7 +8,6 @@ import os
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from datetime import datetime
 from typing import Any
 
 import click
@@ -65,19 +64,12 @@ def key_value(text: str) -> tuple[str, str]:
     return key, value
 
 
-def literal(text: str) -> Any:
-    """A value typed on the command line: a number, a truth value, an instant or a text."""
-    for read in (int, float):
-        try:
+def typed(text: str, *, is_text: bool) -> Any:
+    """A value typed on the command line: words as they stand, else a number if it is one."""
+    for read in () if is_text else (int, float):
+        with suppress(ValueError):
             return read(text)
-        except ValueError:
-            pass
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    try:
-        return datetime.fromisoformat(text) if "T" in text else text
-    except ValueError:
-        return text
+    return text
 
 
 def print_json(document: Any) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Collection
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -10,13 +12,17 @@ from typing import Any
 import click
 import numpy as np
 
-from fitkit.cli.options import common, literal, print_json, print_result, say
+from fitkit.cli.options import common, print_json, print_result, say, typed
 from fitkit.display import Summary, Table, format_quantity
 from fitkit.models.loading import load_model
+from fitkit.models.matching import text_columns
 from fitkit.models.performance import PerformanceModel
+from fitkit.models.recipes import Recipe
 
 _FIGURES = ("predicted_s", "low_s", "high_s")
 _MAX_GRID = 100_000
+_SHOWN = 100  # rows of the table for people
+_VALUE = re.compile(r'\s*(?:"(?P<quoted>(?:[^"]|"")*)"\s*|(?P<bare>[^,]*)),')
 
 
 @click.command(
@@ -28,7 +34,8 @@ _MAX_GRID = 100_000
     "points",
     multiple=True,
     metavar="KEY=V1,V2,...",
-    help="Values of a feature; repeat it for a grid.",
+    help="Values of a feature; repeat it for a grid. A word that holds a comma or begins or ends "
+    "with a blank stands in double quotes.",
 )
 @click.option(
     "--from",
@@ -67,7 +74,10 @@ def command(
     fitted = load_model(model)
     if bool(points) == bool(table):
         raise click.UsageError("say what to predict: --at KEY=VALUES, or --from FILE")
-    columns = _read(table) if table else _grid(points)
+    words = text_columns((*fitted.recipe.groups, *fitted.recipe.words))
+    columns = _read(table, words) if table else _grid(points, words)
+    if not table:
+        _check_names(fitted.recipe, columns)
     n_rows = max((len(values) for values in columns.values()), default=0)
     found = fitted.predict_columns(
         dict(columns), n_rows, level=level, allow_extrapolation=allow_extrapolation
@@ -87,13 +97,14 @@ def command(
         say(f"{len(reasons)} of {n_rows} refused: {hint}", quiet)
 
 
-def _grid(points: tuple[str, ...]) -> dict[str, np.ndarray]:
+def _grid(points: tuple[str, ...], words: Collection[str]) -> dict[str, np.ndarray]:
     axes: dict[str, list[Any]] = {}
     for point in points:
-        key, separator, values = point.partition("=")
-        if not separator or not key.strip() or not all(map(str.strip, values.split(","))):
+        key, _, listed = point.partition("=")
+        key, values = key.strip(), _values(listed)
+        if not key or not all(values):
             raise click.UsageError(f"--at {point}: write KEY=VALUE or KEY=V1,V2,...")
-        axes.setdefault(key.strip(), []).extend(literal(v.strip()) for v in values.split(","))
+        axes.setdefault(key, []).extend(typed(value, is_text=key in words) for value in values)
     size = math.prod(map(len, axes.values()))
     if size > _MAX_GRID:
         raise click.UsageError(f"a grid of {size:,} points: at most {_MAX_GRID:,}")
@@ -103,13 +114,35 @@ def _grid(points: tuple[str, ...]) -> dict[str, np.ndarray]:
     }
 
 
-def _read(path: Path) -> dict[str, np.ndarray]:
+def _check_names(recipe: Recipe, names: Collection[str]) -> None:
+    known = {*recipe.configuration, *recipe.columns, *recipe.words}
+    for name in names:
+        if name not in known:
+            listed = ", ".join(sorted(known))
+            raise click.UsageError(f"--at {name}: recipe {recipe.name} reads {listed}")
+
+
+def _values(listed: str) -> list[str]:
+    """What stands between the commas, without blanks around it; quotes keep both."""
+    return [
+        match["bare"].strip() if match["quoted"] is None else match["quoted"].replace('""', '"')
+        for match in _VALUE.finditer(listed + ",")
+    ]
+
+
+def _read(path: Path, words: set[str]) -> dict[str, np.ndarray]:
     import pandas as pd
 
     from fitkit.errors import InputError
 
     try:
-        frame = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path)
+        if path.suffix == ".parquet":
+            frame = pd.read_parquet(path)
+        else:
+            frame = pd.read_csv(path)
+            as_written = pd.read_csv(path, dtype=str, keep_default_na=False)
+            for name in words & set(frame.columns):  # be they 007, true or nan
+                frame[name] = [cell or None for cell in as_written[name]]
     except OSError as error:
         reason = (error.strerror or str(error)) if path.exists() else "no such file"
         raise InputError(f"{path}: {reason}", "check the path") from error
@@ -135,12 +168,15 @@ def _summary(
             row["status"],
             row["reason"],
         )
-        for row in rows
+        for row in rows[:_SHOWN]
     ]
+    more = len(rows) - len(cells)
+    notes = [f"{more:,} more rows are not shown; --json has all of them"] if more else []
     names = (*features, "predicted", "low", "high", "status", "reason")
     what = f"{model.statistic} over steps and repetitions"
     title = f"{model.target} of recipe {model.recipe.name}: {what}, with its {level:.0%} interval"
-    return Summary(title, tables=[Table(names, tuple(cells), n_labels=len(features))])
+    tables = [Table(names, tuple(cells), n_labels=len(features))]
+    return Summary(title, tables=tables, notes=notes)
 
 
 def _number(value: float | None) -> float:

@@ -14,6 +14,7 @@ from fitkit.models.estimator import Estimator, checked_times, fresh, require_fit
 from fitkit.models.intervals import log_interval
 from fitkit.models.kinds import model_from_dict, model_to_dict
 from fitkit.models.parameters import Parameter, number, parameter_frame, plain
+from fitkit.models.regression import absurd
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -66,6 +67,7 @@ class Blend(Estimator):
         self.models_, self.n_obs_ = fitted, len(times)
         self.dof_ = min(model.dof_ for model in fitted.values())
         residuals = np.log(times / self.predict(rows))
+        residuals = residuals[~absurd(residuals)]  # no member learnt from these either
         self.noise_ = float("nan")
         if self.dof_ > 0:
             self.noise_ = float(np.sqrt((residuals**2).sum() / self.dof_))
@@ -73,19 +75,29 @@ class Blend(Estimator):
 
     def predict(self, X: Any) -> np.ndarray:
         """Seconds for each row of ``X``, shape ``(rows,)``; NaN where a model has none."""
+        return np.exp(np.mean(self._logs(X), axis=0))
+
+    def _logs(self, X: Any) -> np.ndarray:
+        """Logarithm of the time that each model says, shape ``(models, rows)``."""
         require_fitted(self, "models_")
         with np.errstate(divide="ignore", invalid="ignore"):
-            logs = [np.log(model.predict(X)) for model in self.models_.values()]
-        return np.exp(np.mean(logs, axis=0))
+            return np.array([np.log(model.predict(X)) for model in self.models_.values()])
 
     def predict_interval(self, X: Any, level: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
-        """Interval that a new measurement falls into, see `log_interval`."""
-        return log_interval(self.predict(X), self.noise_, self.dof_, level)
+        """Interval that a new measurement falls into, see `log_interval`.
+
+        Where the models disagree, by so much is the prediction itself in doubt.
+        """
+        logs = self._logs(X)
+        doubt = logs.std(axis=0)
+        return log_interval(np.exp(logs.mean(axis=0)), self.noise_, self.dof_, level, doubt)
 
     @property
     def description(self) -> str:
         """What is blended."""
-        return f"geometric mean of {', '.join(self.models_)}"
+        names = list(self.models_)
+        shown = f", whose parameters are those of {names[0]} alone" if len(names) > 1 else ""
+        return f"geometric mean of {', '.join(names)}{shown}"
 
     @property
     def parameters_(self) -> list[Parameter]:

@@ -22,6 +22,8 @@ from fitkit.models.regression import Solution
 _LINE = (("latency", "s"), ("inverse_bandwidth", "s/byte"))
 _NOTHING = 1e-9
 _TIE = 1e-9
+STRAY = math.log(3)  # log ratio to a curve that never falls from which on a size is stray
+_FEWEST_SIZES = 5  # of fewer, the others cannot tell which one is
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ class SizeCurve:
 
 
 def fit_curve(sizes: np.ndarray, times: np.ndarray, donor: SizeCurve | None = None) -> SizeCurve:
-    """A curve through the median time of each size.
+    """A curve through the median time of each size but those that are `stray`.
 
     Where a larger message was faster, the two share their geometric mean.
 
@@ -92,8 +94,9 @@ def fit_curve(sizes: np.ndarray, times: np.ndarray, donor: SizeCurve | None = No
     from scipy.optimize import isotonic_regression  # here: predicting needs numpy alone
 
     known = np.unique(sizes)
-    medians = [float(np.median(np.log(times[sizes == size]))) for size in known]
-    seconds = np.exp(isotonic_regression(medians).x)
+    medians = np.array([np.median(np.log(times[sizes == size])) for size in known])
+    used = ~stray(np.log(known), medians)
+    known, seconds = known[used], np.exp(isotonic_regression(medians[used]).x)
     if len(known) > 1:
         latency, inverse = fit_line(known, seconds).estimates
     elif donor is not None:
@@ -102,6 +105,56 @@ def fit_curve(sizes: np.ndarray, times: np.ndarray, donor: SizeCurve | None = No
     else:
         latency = inverse = np.nan
     return SizeCurve(known, seconds, float(latency), float(inverse), donor)
+
+
+def stray(sizes: np.ndarray, times: np.ndarray) -> np.ndarray:
+    """Which sizes were far too slow or too fast beside the others, shape ``(sizes,)``.
+
+    A larger message takes no less time, and no more than its size takes longer. While a size lies
+    more than a factor of 3 from the curves of least absolute error that obey these laws, it is
+    stray, or the one beside it that dragged it there: that without which the rest obey best. At
+    most a fifth of the sizes are, and none of fewer than 5.
+
+    Parameters
+    ----------
+    sizes, times
+        Logarithms of ascending bytes, and of the seconds there.
+    """
+    used = np.arange(len(sizes))
+    while len(sizes) >= _FEWEST_SIZES and len(sizes) - len(used) <= len(sizes) / _FEWEST_SIZES:
+        away = _breach(sizes[used], times[used])
+        worst = int(np.argmax(away))
+        if away[worst] <= STRAY:
+            return np.isin(np.arange(len(sizes)), used, invert=True)
+        beside = range(max(worst - 1, 0), min(worst + 2, len(used)))
+        rests = [np.delete(used, place) for place in beside]
+        used = min(rests, key=lambda rest: float(_breach(sizes[rest], times[rest]).sum()))
+    return np.zeros(len(sizes), dtype=bool)  # so many are no accident: thus behaves the library
+
+
+def _breach(sizes: np.ndarray, times: np.ndarray) -> np.ndarray:
+    """Distance of each log time from what obeys the farther one of the two laws."""
+    laws = times, sizes - times
+    return np.max([np.abs(values - _never_falling(values)) for values in laws], axis=0)
+
+
+def _never_falling(values: np.ndarray) -> np.ndarray:
+    """Curve of least absolute error that never falls, shape ``(values,)``.
+
+    Pool adjacent violators with the lower median (R. E. Barlow et al., Statistical Inference
+    under Order Restrictions, 1972).
+    """
+    blocks: list[list[float]] = []
+    for value in values.tolist():
+        block = [value]
+        while blocks and _middle(blocks[-1]) > _middle(block):
+            block = sorted(blocks.pop() + block)
+        blocks.append(block)
+    return np.repeat([_middle(block) for block in blocks], [len(block) for block in blocks])
+
+
+def _middle(ascending: list[float]) -> float:
+    return ascending[(len(ascending) - 1) // 2]
 
 
 def fit_line(sizes: np.ndarray, times: np.ndarray) -> Solution:

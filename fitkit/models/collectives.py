@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from fitkit.errors import FitError
 from fitkit.models.collective_curves import (
+    STRAY,
     SizeCurve,
     fit_curve,
     fit_line,
@@ -31,9 +32,13 @@ from fitkit.models.parameters import (
     parameters_to_json,
     plain,
 )
+from fitkit.noise import TO_SIGMA
 
 if TYPE_CHECKING:
     import pandas as pd
+
+_NOTHING = 1e-6  # log ratio that no clock tells
+_MADS = 6.0
 
 
 class CollectiveModel(Estimator):
@@ -66,7 +71,11 @@ class CollectiveModel(Estimator):
     parameters_ : list of Parameter
         ``latency`` in s and ``inverse_bandwidth`` in s/byte of each curve.
     noise_ : float
-        Standard deviation of the log of a time; NaN if no size has two neighbours to judge by.
+        Standard deviation of the log of a time, by all but what is beyond 6 MAD and a factor of 3;
+        NaN if no size has two neighbours to judge by, or all times follow from those exactly.
+    outliers_ : ndarray of bool
+        Which of the rows were not used, see `stray`, shape ``(rows,)``; a loaded model does not
+        know.
 
     Examples
     --------
@@ -180,17 +189,21 @@ class CollectiveModel(Estimator):
     ) -> tuple[float, int]:
         """Standard deviation of a log time, by what neighbouring sizes tell; sizes so judged."""
         errors, n_judged = [np.zeros(0)], 0
+        self.outliers_ = np.zeros(len(times), dtype=bool)
         for key, rows in rows_of.items():
             curve = self.curves_[key]
+            self.outliers_[rows] = ~np.isin(sizes[rows], curve.sizes)
             if len(curve.sizes) > 2:
-                at = np.searchsorted(curve.sizes, sizes[rows])
-                inner = (at > 0) & (at < len(curve.sizes) - 1)
-                errors.append(np.log(times[rows][inner]) - curve.left_out()[at[inner] - 1])
+                inner = rows[np.isin(sizes[rows], curve.sizes[1:-1])]
+                at = np.searchsorted(curve.sizes, sizes[inner])
+                errors.append(np.log(times[inner]) - curve.left_out()[at - 1])
                 n_judged += len(curve.sizes) - 2
-        squares = np.concatenate(errors) ** 2
+        away = np.abs(np.concatenate(errors))
+        if not n_judged or away.max() <= _NOTHING:
+            return math.nan, 0  # times that follow from one another exactly tell of no noise
+        squares = away[away <= max(STRAY, _MADS * TO_SIGMA * np.median(away))] ** 2
         # The mean of two neighbours adds half a variance. The sum is exact: in any order the same.
-        noise = math.sqrt(math.fsum(squares) / len(squares) / 1.5) if n_judged else math.nan
-        return noise, n_judged
+        return math.sqrt(math.fsum(squares) / len(squares) / 1.5), n_judged
 
     # -- using it --------------------------------------------------------------------------
 

@@ -115,6 +115,16 @@ def canonical_order(columns: SimpleNamespace, times: np.ndarray) -> np.ndarray:
     return np.lexsort((times, *sortable))
 
 
+def drawn_rows(
+    rows: SimpleNamespace, times: np.ndarray, n_rows: int
+) -> tuple[SimpleNamespace, np.ndarray]:
+    """The rows, or so many of them drawn at random, always the same ones, in their order."""
+    if len(times) <= n_rows:
+        return rows, times
+    drawn = np.sort(np.random.default_rng(0).choice(len(times), n_rows, replace=False))
+    return take(rows, drawn), times[drawn]
+
+
 def is_null(value: Any) -> bool:
     """Whether a value is None, NaN, or a null of pandas."""
     if value is None:

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 MIN_OWN = 5  # configurations below which relatives say more than a group's own runs
 
 
+_MOST_POOLED = 800  # rows that are fitted together: the time grows with their cube
+
+
 class GroupedModel(Estimator):
     """Models of the same kind, each fitted to the rows of one group.
 
@@ -47,7 +50,7 @@ class GroupedModel(Estimator):
         are its values, else tuples of them.
     pooled
         Fitted to all groups together, it answers for those that have fewer than `MIN_OWN` rows
-        and a relative: a group that shares a value of its ``related`` columns.
+        and a relative: a group that shares the first of its ``related`` columns.
 
     Examples
     --------
@@ -121,19 +124,23 @@ class GroupedModel(Estimator):
         known = self.pooled.can_use(columns)
         kin = {key: rows for key, rows in rows_of.items() if known[rows].all()}
         related = [self._by.index(name) for name in self.pooled.related]
-        count = Counter((k, key[k]) for key in kin for k in related if key[k] != UNKNOWN)
-        few = [
-            key
-            for key, rows in kin.items()
-            if len(rows) < MIN_OWN and any(count[k, key[k]] > 1 for k in related)
-        ]
+        count = Counter(key[related[0]] for key in kin if key[related[0]] != UNKNOWN)
+        few = {
+            key for key, rows in kin.items() if len(rows) < MIN_OWN and count[key[related[0]]] > 1
+        }
         if not few:
             return {}
         # Of groups with many rows a few say as much about their relatives, at a far smaller cost.
-        own = (rows[np.argsort(times[rows], kind="stable")] for rows in kin.values())
-        pool = np.concatenate([rows[:: 1 + len(rows) // (2 * MIN_OWN)] for rows in own])
-        found = fresh(self.pooled).fit(take(columns, pool), times[pool])
-        return {key: found.families_[found.family_key(key, self._by)] for key in few}
+        own = {key: rows[np.argsort(times[rows], kind="stable")] for key, rows in kin.items()}
+        pools = {key: rows[:: 1 + len(rows) // (2 * MIN_OWN)] for key, rows in own.items()}
+        families: dict[Key, Any] = {}
+        for part in _parts(pools, related[0]):
+            pool = np.concatenate([pools[key] for key in part])
+            found = fresh(self.pooled).fit(take(columns, pool), times[pool])
+            asked = [key for key in part if key in few]
+            named = {key: found.family_key(key, self._by) for key in asked}
+            families.update({key: found.families_[family] for key, family in named.items()})
+        return families
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -198,3 +205,16 @@ class GroupedModel(Estimator):
         }
         model.n_obs_ = sum(group.n_obs_ for group in model.groups_.values())
         return model
+
+
+def _parts(pools: Mapping[Key, np.ndarray], closest: int) -> list[list[Key]]:
+    """Groups to fit together: all, or, where they have too many rows, the closest relatives."""
+    if sum(map(len, pools.values())) <= _MOST_POOLED:
+        return [list(pools)]
+    parts: dict[str, list[list[Key]]] = {}
+    for key, rows in pools.items():
+        same = parts.setdefault(key[closest], [[]])
+        if sum(len(pools[other]) for other in same[-1]) + len(rows) > _MOST_POOLED:
+            same.append([])
+        same[-1].append(key)
+    return [part for same in parts.values() for part in same if part]

@@ -6,6 +6,7 @@ import math
 from statistics import NormalDist
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 
 def t_quantile(p: float, dof: int) -> float:
@@ -63,7 +64,7 @@ def _hill(two_sided: float, n: int) -> float:
 
 
 def log_interval(
-    seconds: np.ndarray, noise: float, dof: int, level: float
+    seconds: np.ndarray, noise: float, dof: int, level: float, doubt: ArrayLike = 0.0
 ) -> tuple[np.ndarray, np.ndarray]:
     """Interval of a new measurement whose logarithm scatters around the predicted one.
 
@@ -75,6 +76,8 @@ def log_interval(
         Standard deviation of the log residuals.
     dof
         Degrees of freedom that it rests on.
+    doubt
+        Standard deviation of the logarithm of the prediction itself, shape ``(rows,)``.
 
     Returns
     -------
@@ -91,5 +94,6 @@ def log_interval(
     if dof <= 0 or not math.isfinite(noise):
         nothing = np.full(len(seconds), np.nan)
         return nothing, nothing
-    factor = math.exp(min(t_quantile(0.5 + level / 2, dof) * noise, 50.0))
+    spread = np.sqrt(noise**2 + np.square(doubt))
+    factor = np.exp(np.minimum(t_quantile(0.5 + level / 2, dof) * spread, 50.0))
     return seconds / factor, seconds * factor

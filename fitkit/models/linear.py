@@ -21,7 +21,14 @@ from fitkit.models.parameters import (
     parameters_to_json,
     plain,
 )
-from fitkit.models.regression import Loss, Regression, Solution, log_likelihood, solve
+from fitkit.models.regression import (
+    Loss,
+    Regression,
+    Solution,
+    absurd_rows,
+    log_likelihood,
+    solve,
+)
 from fitkit.models.terms import Term, needed_columns, terms_named
 
 if TYPE_CHECKING:
@@ -60,12 +67,15 @@ class LinearModel(Estimator):
         ``squares``; or ``soft_l1``, by which a residual beyond two standard deviations counts
         ever less than its square, so that a few disturbed rows do not decide (P. J. Huber, Robust
         Statistics, 1981, chapter 7: weights from the residuals, scale from their MAD, errors from
-        the pseudo-values). On normal noise its variance is 2 % larger.
+        the pseudo-values). On normal noise its variance is 2 % larger. Times that are `absurd`
+        beside the others are not used at all.
 
     Attributes
     ----------
     noise_exponent_ : float
         The exponent that was fitted with.
+    outliers_ : ndarray of bool
+        Which of the rows were not used, shape ``(rows,)``; a loaded model does not know.
 
     Examples
     --------
@@ -117,6 +127,9 @@ class LinearModel(Estimator):
         loss = _loss(self.loss)
         terms = terms_named(list(self.terms))
         amounts = {term.name: term.amount(X, len(times)) for term in terms}
+        self.outliers_ = _outliers(list(amounts.values()), times, loss)
+        times = times[~self.outliers_]
+        amounts = {name: amount[~self.outliers_] for name, amount in amounts.items()}
         status = self._choose(amounts, times)
         kept = [term for term in terms if status[term.name] == "positive"]
         if not kept:
@@ -317,6 +330,13 @@ class LinearModel(Estimator):
         if not np.all(model._estimates > 0):
             raise ValueError("a parameter is not positive")
         return model
+
+
+def _outliers(amounts: Sequence[np.ndarray], times: np.ndarray, loss: Loss) -> np.ndarray:
+    known = [amount for amount in amounts if np.all(np.isfinite(amount))]
+    if loss == "squares" or not known:
+        return np.zeros(len(times), dtype=bool)
+    return absurd_rows(np.column_stack(known), times)
 
 
 def _loss(name: str) -> Loss:

@@ -61,10 +61,11 @@ def _from_dict(state: Mapping[str, Any]) -> PerformanceModel:
     needed = set(recipe.columns)
     boxes = {tuple(map(str, box["key"])): _box(box["ranges"], needed) for box in state["boxes"]}
     estimator = GroupedModel.from_dict(state["estimator"])
-    if set(boxes) != set(estimator.groups_) or tuple(estimator.by) != recipe.groups:
-        raise ValueError("groups do not match")
-    if any(len(key) != len(recipe.groups) for key in boxes):
+    if any(len(key) != len(recipe.places) for key in boxes):
         raise ValueError("a group does not have a value for each column")
+    groups = {key[: len(recipe.groups)] for key in boxes}
+    if groups != set(estimator.groups_) or tuple(estimator.by) != recipe.groups:
+        raise ValueError("groups do not match")
     known = {*recipe.columns, *recipe.words, *recipe.groups}
     if any(set(model.columns) - known for model in estimator.groups_.values()):
         raise ValueError("columns of another version of the recipe")

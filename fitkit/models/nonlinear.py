@@ -15,9 +15,11 @@ from fitkit.errors import FitError
 from fitkit.models.columns import (
     Columns,
     MissingColumnError,
+    drawn_rows,
     known_numbers,
     n_rows,
     sorted_rows,
+    take,
 )
 from fitkit.models.estimator import Estimator, checked_times, require_fitted
 from fitkit.models.forms import Coefficient, Form, Sensitivities, amount_of, form_named
@@ -31,14 +33,18 @@ from fitkit.models.parameters import (
     parameters_to_json,
     plain,
 )
+from fitkit.models.regression import absurd
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _SOFT = 0.1  # log residual from which on an outlier counts less than its square
 _LINKS = (1.0, 0.1)  # starts: as the form says, and with links that are ten times as fast
+_PLENTY = 200  # rows from which on the first start is enough
+_MOST = 5_000  # rows; of more, so many drawn at random determine a dozen coefficients as well
 _CUT = 30.0  # a log coefficient moves at most so far from its start: 13 orders of magnitude
 _NOTHING = 1e-4  # share of every time below which a price might as well be zero
+_ALONE = math.log(100)  # log of the ratio to the next longer time
 _STEP = 1e-7
 _ENOUGH = 1e-7  # relative change of the sum of squares at which the search ends
 
@@ -50,7 +56,7 @@ class NonlinearModel(Estimator):
     :math:`r_i = \log \hat t_i - \log t_i`, the fit minimises
     :math:`\sum_i \rho(r_i) + \sum_k \rho(\lambda (\theta_k - \theta_k^0))`, :math:`\rho` the
     soft-L1 loss, so that an outlier pulls linearly only and a coefficient that the data say
-    nothing about stays at its start.
+    nothing about stays at its start. Times that are `absurd` beside the others are not used.
 
     Parameters
     ----------
@@ -106,18 +112,16 @@ class NonlinearModel(Estimator):
             If there is no row, or a column that the form cannot do without is null.
         """
         form = form_named(self.form)
-        X, times = sorted_rows(X, checked_times(y), form.columns)
+        X, times = drawn_rows(*sorted_rows(X, checked_times(y), form.columns), _MOST)
         X = known_numbers(X, form.columns)
-        amounts = {c.name: amount_of(c, X, len(times)) for c in form.coefficients}
-        status = {c.name: _status(c, amounts[c.name]) for c in form.coefficients}
-        fitted = [c for c in form.coefficients if status[c.name] == "positive"]
-        if not any(c.kind == "price" for c in fitted):
-            raise FitError(
-                f"form {self.form} needs one of {', '.join(form.columns)}", "add the columns"
-            )
-        problem = _Problem(form, X, fitted, amounts, np.log(times), self.ridge)
-        theta = problem.solve()
+        problem, theta = self._solved(form, X, times)
         residuals = problem.residuals(theta)[: len(times)]
+        used = np.flatnonzero(~absurd(residuals))
+        if len(used) < len(times):
+            X, times = take(X, used), times[used]
+            problem, theta = self._solved(form, X, times)
+            residuals = problem.residuals(theta)[: len(times)]
+        fitted, amounts = problem.fitted, problem.amounts
         self.n_obs_, self.dof_ = len(times), max(len(times) - len(fitted), 0)
         self.noise_ = _spread(residuals, self.dof_)
         self._coefficients = dict.fromkeys((c.name for c in form.coefficients), 0.0)
@@ -128,10 +132,22 @@ class NonlinearModel(Estimator):
             found[c.name] = self._parameter(c, place, error, amounts[c.name] / times)
         nan = float("nan")
         self.parameters_ = [
-            found.get(c.name, Parameter(c.name, nan, nan, nan, nan, c.unit, status[c.name]))
+            found.get(c.name, Parameter(c.name, nan, nan, nan, nan, c.unit, problem.status[c.name]))
             for c in form.coefficients
         ]
         return self
+
+    def _solved(
+        self, form: Form, X: SimpleNamespace, times: np.ndarray
+    ) -> tuple[_Problem, np.ndarray]:
+        """The problem that the rows pose, and its solution."""
+        amounts = {c.name: amount_of(c, X, len(times)) for c in form.coefficients}
+        problem = _Problem(form, X, amounts, np.log(times), self.ridge)
+        if not any(c.kind == "price" for c in problem.fitted):
+            raise FitError(
+                f"form {self.form} needs one of {', '.join(form.columns)}", "add the columns"
+            )
+        return problem, problem.solve()
 
     def _parameter(
         self, c: Coefficient, place: float, error: float, amount: np.ndarray
@@ -222,10 +238,12 @@ class _Problem:
     """Least squares in the logarithm of prices and sizes, in the logit of bounded numbers."""
 
     def __init__(
-        self, form: Form, X: Any, fitted: list[Coefficient], amounts: Mapping[str, np.ndarray],
-        logs: np.ndarray, ridge: float,
-    ) -> None:  # fmt: skip
-        self.form, self.X, self.fitted, self.logs, self.ridge = form, X, fitted, logs, ridge
+        self, form: Form, X: Any, amounts: Mapping[str, np.ndarray], logs: np.ndarray, ridge: float
+    ) -> None:
+        self.form, self.X, self.logs, self.ridge = form, X, logs, ridge
+        self.status = {c.name: _status(c, amounts[c.name]) for c in form.coefficients}
+        fitted = [c for c in form.coefficients if self.status[c.name] == "positive"]
+        self.fitted = fitted
         self.amounts = {c.name: amounts[c.name] for c in fitted}
         self.start = np.zeros(len(fitted))
         names = [c.name for c in form.coefficients]
@@ -239,9 +257,10 @@ class _Problem:
 
         best, least = self.start, math.inf
         anchor = self.start
-        for links in _LINKS:
+        shortest = _shortest(self.logs)
+        for links in _LINKS if len(self.logs) < _PLENTY else _LINKS[:1]:
             self.start = np.array(
-                [_start(c, self.amounts[c.name], self.logs.min(), links) for c in self.fitted]
+                [_start(c, self.amounts[c.name], shortest, links) for c in self.fitted]
             )
             found = least_squares(
                 self.residuals, self.start, jac=self.jacobian, loss="soft_l1", f_scale=_SOFT,
@@ -320,6 +339,13 @@ def _status(c: Coefficient, amount: np.ndarray) -> Status:
     if not np.all(np.isfinite(amount)):
         return "unknown"
     return "positive" if np.any(amount > 0) else "undetermined"
+
+
+def _shortest(logs: np.ndarray) -> float:
+    """Log of the shortest time that is not alone: a single one may be absurd."""
+    ascending = np.sort(logs)
+    near = np.flatnonzero(np.diff(ascending) < _ALONE)
+    return float(ascending[near[0] if len(near) else 0])
 
 
 def _start(c: Coefficient, amount: np.ndarray, shortest: float, links: float) -> float:

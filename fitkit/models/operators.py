@@ -124,8 +124,8 @@ class OperatorModel(LinearModel):
         for shape in _SHAPES:
             places = _places(shape, X)
             if np.all(np.isfinite(places)):
-                spare = max(self.dof_, 1) / self.n_obs_
-                self.shape_, self.smooth_ = shape, Smooth.fit(places, residuals, spare)
+                spare, used = max(self.dof_, 1) / self.n_obs_, ~self.outliers_
+                self.shape_, self.smooth_ = shape, Smooth.fit(places[used], residuals[used], spare)
                 break
         return self
 

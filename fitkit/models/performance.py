@@ -6,7 +6,7 @@ import json
 import math
 import warnings
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -67,7 +67,7 @@ class PerformanceModel:
     estimator
         The fitted model of every group.
     boxes
-        Measured range of each feature, by group.
+        Measured range of each feature, by group and by the words that were measured apart.
     elsewhere
         Features that varied in any group, of those that a fit together with related groups reads.
     provenance
@@ -118,7 +118,7 @@ class PerformanceModel:
             estimator = recipe.estimator(question).fit(everything, times)
         boxes = {
             key: measured_box(vars(take(numeric, rows)))
-            for key, rows in rows_by_key(keys(everything, recipe.groups)).items()
+            for key, rows in rows_by_key(keys(everything, recipe.places)).items()
         }
         ranges = measured_box(vars(numeric))
         read = recipe.pooled.columns if recipe.pooled else ()
@@ -179,12 +179,13 @@ class PerformanceModel:
         allow_extrapolation: bool = False,
     ) -> dict[str, np.ndarray]:
         """`predict` for plain arrays by name, shape ``(n_rows,)`` each; needs numpy alone."""
-        names, fitted = self.recipe.groups, self.estimator.groups_
-        asked = request_keys(columns, names, fitted, n_rows)
-        matches = {key: match(fitted, names, key) for key in set(asked)}
+        columns = {**columns, **self.recipe.implied(columns, n_rows)}
+        names = self.recipe.places
+        asked = request_keys(columns, names, self.boxes, n_rows)
+        matches = {key: match(self.boxes, names, key) for key in set(asked)}
         record = number_columns(columns, self.recipe.columns, n_rows)
         for name in self.recipe.words:
-            words = np.atleast_1d(np.asarray(columns.get(name, None), dtype=object))
+            words = np.atleast_1d(np.asarray(columns.get(name), dtype=object))
             setattr(record, name, np.broadcast_to(words, (n_rows,)))
         found = {name: np.full(n_rows, np.nan) for name in ("predicted_s", "low_s", "high_s")}
         found["status"] = np.full(n_rows, "refused", dtype=object)
@@ -199,18 +200,18 @@ class PerformanceModel:
         self, key: Key, rows: SimpleNamespace, level: float, allow_extrapolation: bool
     ) -> dict[str, np.ndarray]:
         """What `predict_columns` returns, for the rows of one group."""
-        box, model = self.boxes[key], self.estimator.groups_[key]
+        box, model = self.boxes[key], self.estimator.groups_[key[: len(self.recipe.groups)]]
+        for name, word in zip(self.recipe.apart, key[len(self.recipe.groups) :], strict=True):
+            setattr(rows, name, np.full(len(getattr(rows, name)), word, dtype=object))
         rows = with_only_values(box, rows)
         elsewhere = self.elsewhere if isinstance(model, FamilyModel) else ()
         distance, farthest = doublings(box, vars(rows), elsewhere)
         reason = np.full(len(distance), "", dtype=object)
         for row in np.flatnonzero(distance):
             reason[row] = distance_text(box, farthest[row], distance[row])
-        needed = [name for name in box if name not in self.recipe.optional]
-        lacking = {name: np.isnan(getattr(rows, name)) for name in needed}
-        refused = np.logical_or.reduce([np.zeros(len(distance), dtype=bool), *lacking.values()])
-        for row in np.flatnonzero(refused):
-            reason[row] = "give " + ", ".join(name for name in needed if lacking[name][row])
+        refused = np.zeros(len(distance), dtype=bool)
+        for position, why in self._unusable(box, rows):
+            refused[position], reason[position] = True, why
         if not allow_extrapolation:
             refused |= distance > MAX_DOUBLINGS
         with np.errstate(all="ignore"):  # what has no finite time is refused
@@ -227,6 +228,22 @@ class PerformanceModel:
             "status": np.where(refused, "refused", status),
             "reason": reason,
         }
+
+    def _unusable(self, box: Box, rows: SimpleNamespace) -> Iterator[tuple[int, str]]:
+        """Rows that lack what was measured, or give what was not, and what to say of them."""
+        numeric = [name for name in self.recipe.columns if name not in self.recipe.optional]
+        null = {name: np.isnan(getattr(rows, name)) for name in numeric}
+        odd = [null[name] if name in box else ~null[name] for name in numeric]
+        for row in np.flatnonzero(np.logical_or.reduce(odd)).tolist() if odd else []:
+            strange = [name for name in numeric if name not in box and not null[name][row]]
+            if strange:
+                yield (
+                    row,
+                    f"{', '.join(strange)}: in no measurement, so nothing tells what it costs",
+                )
+            else:
+                lacking = (name for name in numeric if name in box and null[name][row])
+                yield row, "give " + ", ".join(lacking)
 
     def _no_answer(self, rows: SimpleNamespace, row: int) -> str:
         """Why a model has no time for a row that gives all numbers."""
@@ -259,7 +276,7 @@ class PerformanceModel:
             if parameter.status in why
         )
         return [
-            f"term {term} is left out of {n} of {len(self.boxes)} groups: {why[status]}"
+            f"term {term} is left out of {n} of {len(self.estimator.groups_)} groups: {why[status]}"
             for (term, status), n in count.items()
         ]
 

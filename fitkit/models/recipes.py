@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
+
+import numpy as np
 
 from fitkit.models.collectives import CollectiveModel
-from fitkit.models.columns import is_null, key_text
+from fitkit.models.columns import UNKNOWN, is_null, key_text, number_columns
 from fitkit.models.estimator import Estimator
 from fitkit.models.grouped import GroupedModel
 from fitkit.models.linear import LinearModel
+from fitkit.models.matching import named_layer
 from fitkit.models.nonlinear import NonlinearModel
 from fitkit.models.operators import OperatorModel
 from fitkit.models.pooling import PooledModel
@@ -47,6 +50,8 @@ class Recipe:
         The unfitted model of a group, for a question.
     words
         Columns that the model reads as text.
+    apart
+        Those of the words whose values were each measured over a range of their own.
     optional
         Columns that the model reads where they are known, row by row.
     work
@@ -63,6 +68,7 @@ class Recipe:
     features: tuple[str, ...]
     model: Callable[[Question], Estimator]
     words: tuple[str, ...] = ()
+    apart: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
     work: tuple[str, ...] = ("local_batch",)
     cpu_target: str = "cpu_s"
@@ -72,6 +78,11 @@ class Recipe:
     def configuration(self) -> tuple[str, ...]:
         """Columns in which the repetitions of a measurement agree."""
         return tuple(dict.fromkeys((*self.groups, *self.features)))
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """Columns that tell apart what has a measured range of its own."""
+        return (*self.groups, *self.apart)
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
@@ -92,10 +103,27 @@ class Recipe:
             raise ValueError(
                 f"recipe {self.name} needs some of the columns {', '.join(self.features)}"
             )
-        frame = frame.assign(**{name: None for name in self.groups if name not in frame.columns})
+        columns = {str(name): frame[name].to_numpy() for name in frame.columns}
+        missing = {name: None for name in self.groups if name not in frame.columns}
+        frame = frame.assign(**missing, **self.implied(columns, len(frame)))
         if "layer_group" in self.groups:
             frame["layer_group"] = layer_groups(frame)
         return frame
+
+    def implied(self, columns: Mapping[str, Any], n_rows: int) -> dict[str, np.ndarray]:
+        """Columns of a frame that others imply, where they are null.
+
+        The batch of a worker is its part of the global one; ranks on one node use its own link.
+        """
+        found: dict[str, np.ndarray] = {}
+        if {"local_batch", "global_batch", "n_workers"} <= set(self.features):
+            x = number_columns(columns, ("local_batch", "global_batch", "n_workers"), n_rows)
+            part = x.global_batch / np.where(x.n_workers > 0, x.n_workers, np.nan)
+            if np.any(np.isnan(x.local_batch) & ~np.isnan(part)):
+                found["local_batch"] = np.where(np.isnan(x.local_batch), part, x.local_batch)
+        if "topology" in self.words:
+            found["topology"] = link_classes(columns, n_rows)
+        return found
 
     def estimator(self, question: Question) -> GroupedModel:
         """The unfitted model of all groups.
@@ -110,15 +138,26 @@ class Recipe:
         return GroupedModel(list(self.groups), self.model(question), pooled=self.pooled)
 
 
+def link_classes(columns: Mapping[str, Any], n_rows: int) -> np.ndarray:
+    """Class of the link of each row: as given, else ``intra`` on one node, ``inter`` on more."""
+    given = np.broadcast_to(np.asarray(columns.get("topology"), dtype=object), (n_rows,))
+    nodes = number_columns(columns, ("n_nodes",), n_rows).n_nodes.tolist()
+    told = [
+        word if not is_null(word) or is_null(n) else "inter" if n > 1 else "intra"
+        for word, n in zip(given.tolist(), nodes, strict=True)
+    ]
+    return np.array(told, dtype=object)
+
+
 def layer_groups(frame: pd.DataFrame) -> list[str]:
     """What shares parameters: layers of one type if their shapes are known, else the layer."""
     columns = [
-        frame[name] if name in frame.columns else [None] * len(frame)
+        frame[name].map(key_text) if name in frame.columns else [UNKNOWN] * len(frame)
         for name in ("layer_type", "input_bytes", "network", "layer")
     ]
     return [
-        f"{key_text(net)}/{key_text(name)}" if is_null(size) else key_text(kind)
-        for kind, size, net, name in zip(*columns, strict=True)
+        named_layer(network, layer, kind) if size == UNKNOWN else kind
+        for kind, size, network, layer in zip(*columns, strict=True)
     ]
 
 
@@ -199,6 +238,7 @@ RECIPES: dict[str, Recipe] = {
             groups=_PLACE,
             features=("op", "topology", "n_ranks", "n_nodes", "n_bytes"),
             words=("op", "topology"),
+            apart=("op", "topology"),
             optional=("topology", "n_nodes"),
             model=lambda question: CollectiveModel(),
             work=("n_bytes",),

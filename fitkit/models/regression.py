@@ -19,6 +19,10 @@ _FEWEST_ROWS = 8  # of fewer, or fewer than two for each term, most rows cannot 
 _SCALINGS = 6
 _CONVERGED = 1e-4  # share by which no fitted time moves any more
 _SOFT = 2.0  # standard deviations around which soft-L1 turns from squares to absolute values
+_ABSURD = 100.0  # factor beyond the band of the others that no straggler and no clock explains
+_MADS = 6.0  # half the width of that band
+_MOST_ABSURD = 0.2  # of the rows; more are no accident
+_SEARCHES = 30
 _SINGULAR = 1e-15  # of the largest singular value
 _ALONE = 1e-9  # 1 - leverage below which rounding alone is left of a residual
 
@@ -74,6 +78,45 @@ def solve(
     if is_robust:
         times = fitted + (times - fitted) * trust / np.mean(trust**3)
     return Solution(design, times, weights, estimates)
+
+
+def absurd(residuals: np.ndarray) -> np.ndarray:
+    """Whether a log residual lies beyond any scatter of the others, shape ``(rows,)``.
+
+    That is a factor of 100 beyond 6 scaled MAD around the median: a time in a wrong unit, an
+    overflow. None of fewer than 8 rows is, nor are any where more than a fifth lie so.
+    """
+    if len(residuals) < _FEWEST_ROWS:
+        return np.zeros(len(residuals), dtype=bool)
+    away = np.abs(residuals - np.median(residuals))
+    far = away > np.log(_ABSURD) + _MADS * TO_SIGMA * np.median(away)
+    return np.asarray(far & (far.mean() <= _MOST_ABSURD))
+
+
+def absurd_rows(design: np.ndarray, times: np.ndarray) -> np.ndarray:
+    """Which times are `absurd` beside a non-negative fit of all, shape ``(rows,)``.
+
+    `solve` starts from the measured times, and one that is far too short would outweigh all
+    others. This fit starts from their median and minimises Huber's loss of the logarithm, with
+    residuals bounded at a factor of e, by Gauss-Newton steps: no row pulls more than another.
+
+    Parameters
+    ----------
+    design, times
+        Amounts of the terms and seconds, shapes ``(rows, terms)`` and ``(rows,)``.
+    """
+    design = design[:, np.any(design > 0, axis=0)]
+    if times.max() <= _ABSURD * times.min() or not design.shape[1]:
+        return np.zeros(len(times), dtype=bool)
+    fitted = np.full(len(times), np.median(times))
+    floor = _NOTHING * fitted
+    for _ in range(_SEARCHES):
+        before = fitted
+        pulled = fitted * (1 + np.clip(np.log(times / fitted), -1, 1))
+        fitted = np.maximum(design @ _non_negative(design, pulled, 1 / fitted), floor)
+        if np.all(np.abs(fitted - before) <= _CONVERGED * before):
+            break
+    return absurd(np.log(times / fitted))
 
 
 def log_likelihood(solution: Solution, times: np.ndarray, loss: Loss = "squares") -> float:

@@ -17,6 +17,7 @@ from fitkit.models.guard import doublings, measured_box
 from fitkit.models.intervals import log_interval
 from fitkit.models.kinds import model_from_dict, model_to_dict
 from fitkit.models.parameters import Parameter, number, parameter_frame, plain
+from fitkit.models.regression import absurd
 from fitkit.models.terms import TERMS, needed_columns
 from fitkit.noise import far_above
 from fitkit.splits import k_fold
@@ -48,7 +49,8 @@ class BoostedModel(Estimator):
 
     Rows above the median ratio by more than 6 MAD are stragglers, and so are those above what
     trees grown without them predict: they neither teach the trees, which would repeat a single
-    one (a robust loss alone withstands few), nor widen the intervals. Where more than a fifth of
+    one (a robust loss alone withstands few), nor widen the intervals; the same goes for rows that
+    are `absurd`, above or below. Where more than a fifth of
     the rows lie so high, the model is wrong there, and all rows count.
 
     Parameters
@@ -331,9 +333,9 @@ def _held_out(places: np.ndarray, residuals: np.ndarray) -> np.ndarray:
 
 
 def _plausible(residuals: np.ndarray) -> np.ndarray:
-    """Rows that are no stragglers, shape ``(rows,)``."""
-    high = far_above(residuals)
-    return ~high if high.mean() <= _MOST_STRAGGLERS else np.ones(len(high), dtype=bool)
+    """Rows that are no stragglers, nor absurd, shape ``(rows,)``."""
+    off = far_above(residuals) | absurd(residuals)
+    return ~off if off.mean() <= _MOST_STRAGGLERS else np.ones(len(off), dtype=bool)
 
 
 def _grow(places: np.ndarray, residuals: np.ndarray) -> Trees:

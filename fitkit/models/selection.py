@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from fitkit.errors import FitError
 from fitkit.models.blend import Blend
-from fitkit.models.columns import known_numbers, sorted_rows, take
+from fitkit.models.columns import drawn_rows, known_numbers, sorted_rows, take
 from fitkit.models.estimator import Estimator, checked_times, fresh, require_fitted
 from fitkit.models.kinds import model_from_dict, model_to_dict
 from fitkit.models.parameters import Parameter, parameter_frame
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 Question = Literal["interpolation", "scale-up"]
 MIN_ROWS = 30  # with fewer, held-out errors scatter too much to choose by
 _FOLDS = 5
+_MOST = 2_000  # rows; of more, so many drawn at random choose as well
 ALL = "blend"
 
 
@@ -99,6 +100,7 @@ class ChosenModel(Estimator):
     def _choose(self, rows: SimpleNamespace, times: np.ndarray) -> tuple[str, str]:
         if len(times) < MIN_ROWS:
             return ALL, f"{len(times)} configurations are too few to choose by, {MIN_ROWS} needed"
+        rows, times = drawn_rows(rows, times, _MOST)
         folds = self._folds(rows, len(times))
         if not folds:
             return ALL, f"fewer than three values of {self.scale} up to a quarter of its largest"
@@ -154,6 +156,8 @@ class ChosenModel(Estimator):
     @property
     def description(self) -> str:
         """What was chosen, and why."""
+        if self.choice_ == ALL:
+            return f"{self.model_.description}: {self.reason_}"
         return f"{self.choice_}: {self.reason_}"
 
     @property

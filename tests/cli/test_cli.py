@@ -17,7 +17,7 @@ import pytest
 
 import fitkit.cli
 from fitkit.cli import VERBS, run
-from fitkit.cli.options import key_value, literal, one_line
+from fitkit.cli.options import key_value, one_line, typed
 from fitkit.errors import ExtrapolationWarning
 
 Run = Callable[..., Any]
@@ -262,12 +262,16 @@ def test_warnings_for_users_are_one_line_and_others_are_silent(
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("8", 8), ("-3", -3), ("0.5", 0.5), ("1e3", 1000.0), ("true", True), ("False", False),
+        ("8", 8), ("-3", -3), ("0.5", 0.5), ("1e3", 1000.0), ("true", "true"), ("007", 7),
         ("A100", "A100"), ("", ""), ("2026-03", "2026-03"), ("Tall", "Tall"),
     ],
 )  # fmt: skip
-def test_a_typed_value_is_a_number_a_truth_value_or_a_text(text: str, value: Any) -> None:
-    assert (literal(text), type(literal(text))) == (value, type(value))
+def test_a_typed_value_is_a_number_or_a_text_and_a_word_stays_as_it_is(
+    text: str, value: Any
+) -> None:
+    found = typed(text, is_text=False)
+    assert (found, type(found)) == (value, type(value))
+    assert typed(text, is_text=True) == text
 
 
 def test_a_key_ends_at_the_first_equals_sign() -> None:

@@ -182,3 +182,14 @@ def test_runs_that_do_not_hold_what_a_recipe_needs_are_bad_input(
     assert (found.status, found.out) == (3, "")
     assert found.complaint[0]
     assert not path.exists()
+
+
+def test_a_setting_that_is_a_word_is_taken_as_it_was_typed(
+    fitkit_run: Run, sample_dataset: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "m.json"
+    more = ("--set", "device=007", "--set", "n_threads=2")
+    fitkit_run("fit", sample_dataset, *PYTORCH, *more, "-o", path, "-q")
+    found = fitkit_run("predict", path, "--at", "device=007", "--at", "n_threads=2.0",
+                       "--at", "local_batch=4", "--at", "network=tinygpt", "--json")  # fmt: skip
+    assert {row["status"] for row in found.document["predictions"]} == {"inside"}

@@ -10,6 +10,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
+import fitkit
+
 Run = Callable[..., Any]
 AT = ["--at", "n_workers=1", "--at", "local_batch=2,4,8"]
 
@@ -160,3 +162,86 @@ def test_a_file_that_is_no_model_is_bad_input(
     found = fitkit_run("predict", path, "--at", "n=1")
     assert (found.status, found.out) == (3, "")
     assert str(path) in found.complaint[0]
+
+
+WORDS = ("007", "1.0", "1e3", "true", "nan", "NA", "2026-01-01T10:00", "a,b", "bert ", '5"', "zz")
+
+
+@pytest.fixture(scope="module")
+def named_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of networks whose names look like something else; each has a time of its own."""
+    batch = [2.0, 4.0, 8.0]
+    frame = pd.DataFrame(
+        [
+            {"network": name, "local_batch": b, "n_workers": 1, "step_s": 0.01 * (k + 1) * b}
+            for k, name in enumerate(WORDS)
+            for b in batch
+        ]
+    )
+    path = tmp_path_factory.mktemp("named") / "step.json"
+    fitkit.fit(frame, recipe="step").save(path)
+    return path
+
+
+def test_a_name_is_taken_as_it_was_typed(fitkit_run: Run, named_model: Path) -> None:
+    for k, name in enumerate(WORDS):
+        quoted = '"' + name.replace('"', '""') + '"'
+        for written in (quoted, *([] if name in ("a,b", "bert ") else [name])):
+            at = ["--at", f"network={written}", "--at", "local_batch=4", "--json"]
+            (row,) = predictions(fitkit_run("predict", named_model, *at))
+            assert (row["network"], row["status"]) == (name, "inside")
+            assert row["predicted_s"] == pytest.approx(0.04 * (k + 1), rel=0.05)
+    for other in ("7", "1", "1000", "True", "bert"):
+        at = ["--at", f"network={other}", "--at", "local_batch=4", "--json"]
+        (row,) = predictions(fitkit_run("predict", named_model, *at))
+        assert row["reason"].startswith(f"network {other} was not measured; measured: 007, ")
+
+
+def test_names_and_numbers_of_a_list_are_split_at_commas_outside_quotes(
+    fitkit_run: Run, named_model: Path
+) -> None:
+    at = ["--at", 'network= 007 , "a,b","bert " ', "--at", "local_batch= 2 ,4", "--json"]
+    rows = predictions(fitkit_run("predict", named_model, *at))
+    assert [row["network"] for row in rows] == ["007"] * 2 + ["a,b"] * 2 + ["bert "] * 2
+    assert [row["local_batch"] for row in rows] == [2, 4] * 3
+    for wrong in ("network=", "network=a,,b", "=a", "network", 'network=""'):
+        found = fitkit_run("predict", named_model, "--at", wrong)
+        assert found.status == 2
+        assert "write KEY=VALUE or KEY=V1,V2,..." in found.complaint[0]
+
+
+def test_a_word_is_no_number(fitkit_run: Run, named_model: Path) -> None:
+    found = fitkit_run("predict", named_model, "--at", "network=zz", "--at", "local_batch=true")
+    assert found.status == 2
+    assert found.complaint[0] == "column local_batch: 'true' is not a number"
+
+
+def test_names_of_a_table_are_taken_as_they_stand(
+    fitkit_run: Run, named_model: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "plan.csv"
+    pd.DataFrame({"network": WORDS, "local_batch": 4}).to_csv(path, index=False)
+    rows = predictions(fitkit_run("predict", named_model, "--from", path, "--json"))
+    assert [row["network"] for row in rows] == list(WORDS)
+    assert [row["status"] for row in rows] == ["inside"] * len(WORDS)
+    path.write_text("network,local_batch\n,4\n")
+    (row,) = predictions(fitkit_run("predict", named_model, "--from", path, "--json"))
+    assert row["reason"].startswith("say which network: 007, ")
+
+
+@pytest.mark.parametrize("name", ["local_batsh", "sequence_length"])
+def test_a_name_that_the_model_does_not_read_is_refused(
+    fitkit_run: Run, step_model: Path, name: str
+) -> None:
+    found = fitkit_run("predict", step_model, *AT, "--at", f"{name}=1")
+    assert found.status == 2
+    assert found.complaint[0].startswith(f"--at {name}: recipe step reads ")
+    assert "local_batch, n_nodes, n_params" in found.complaint[0]
+
+
+def test_a_long_table_is_cut_and_the_document_is_not(fitkit_run: Run, step_model: Path) -> None:
+    at = ["--at", "n_workers=1", "--at", f"local_batch={','.join(['4'] * 120)}"]
+    found = fitkit_run("predict", step_model, *at)
+    assert found.out.count("inside") == 100
+    assert "20 more rows are not shown; --json has all of them" in found.out
+    assert len(predictions(fitkit_run("predict", step_model, *at, "--json"))) == 120

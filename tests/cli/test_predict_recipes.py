@@ -56,10 +56,9 @@ class TestCollectives:
     @pytest.mark.parametrize(
         ("change", "reason"),
         [
-            ({"op": "broadcast"}, "not measured: op broadcast, topology intra, n_ranks 4"),
-            ({"topology": "inter"}, "not measured: op all_reduce, topology inter, n_ranks 4"),
+            ({"op": "broadcast"}, "op broadcast was not measured; measured: all_reduce"),
+            ({"topology": "inter"}, "topology inter was not measured; measured: intra"),
             ({"n_ranks": "2.5"}, "not measured: op all_reduce, topology intra, n_ranks 2.5"),
-            ({"op": None}, "give op"),
             ({"n_bytes": None}, "give n_bytes"),
         ],
         ids=str,
@@ -72,6 +71,29 @@ class TestCollectives:
         (row,) = ask("comms", *more, **points)
         assert (row["status"], row["predicted_s"]) == ("refused", None)
         assert row["reason"].startswith(reason)
+
+    def test_the_only_operation_need_not_be_said(self, ask: Any) -> None:
+        asked = {"n_ranks": "4", "n_bytes": "1e6"}
+        (said,) = ask("comms", op="all_reduce", topology="intra", **asked)
+        for points in ({}, {"op": "all_reduce"}, {"topology": "intra"}):
+            (row,) = ask("comms", **points, **asked)
+            assert (row["status"], row["predicted_s"]) == ("inside", said["predicted_s"])
+
+    def test_each_operation_has_a_range_of_its_own(
+        self, ask: Any, recipe_frame: Frame, tmp_path: Path
+    ) -> None:
+        frame = recipe_frame("comms")
+        other = frame[frame.n_ranks == 2].assign(op="broadcast")
+        fitkit.fit(pd.concat([frame, other]), "comms").save(tmp_path / "comms.json")
+        points = {"topology": "intra", "n_ranks": "2,8,16", "n_bytes": "1e6"}
+        for row in ask("comms", **points):
+            assert statuses([row]) == [("refused", "say which op: all_reduce, broadcast")]
+        assert statuses(ask("comms", op="all_reduce", **points)) == [("inside", "")] * 3
+        inside, *outside = ask("comms", op="broadcast", **points)
+        assert inside["status"] == "inside"
+        for row in outside:
+            assert row["status"] == "refused"
+            assert row["reason"].startswith("n_ranks was 2 in every measurement")
 
     def test_far_ranks_and_sizes_are_refused_until_extrapolation_is_allowed(self, ask: Any) -> None:
         points = {"op": "all_reduce", "topology": "intra", "n_ranks": "16,32,128", "n_bytes": "1e6"}

@@ -51,13 +51,23 @@ def test_the_mean_is_geometric():
     np.testing.assert_allclose(blend.predict(FRAME), 4.0, rtol=1e-15)
 
 
+def test_its_noise_forgets_what_no_model_learnt_from():
+    times = 2.0 * np.exp(np.array([0.1, -0.1] * 10))
+    frame = pd.DataFrame({"local_batch": np.ones(20)})
+    times[3] *= 1e9
+    blend = Blend({"short": Constant(1.0), "long": Constant(4.0)}).fit(frame, times)
+    assert blend.noise_ == pytest.approx(np.sqrt(19 * 0.01 / 19))
+
+
 def test_its_noise_is_that_of_its_own_residuals():
     times = 2.0 * np.exp(np.array([0.1, -0.1] * 4))
     blend = Blend({"short": Constant(1.0), "long": Constant(4.0)}).fit(FRAME, times)
     assert (blend.dof_, blend.n_obs_) == (7, 8)
     assert blend.noise_ == pytest.approx(np.sqrt(8 * 0.01 / 7))
     low, high = blend.predict_interval(FRAME, 0.9)
-    assert high[0] / 2 == pytest.approx(np.exp(1.8946 * blend.noise_), rel=1e-4)  # t, 7 degrees
+    # Student's t with 7 degrees; the models say 1 and 4 s, so 2 s is in doubt by log 2.
+    spread = np.hypot(blend.noise_, np.log(2))
+    assert high[0] / 2 == pytest.approx(np.exp(1.8946 * spread), rel=1e-4)
     assert low[0] * high[0] == pytest.approx(4.0)
 
 

@@ -10,6 +10,7 @@ from scipy.optimize import nnls
 
 from fitkit.models.collective_curves import (
     SizeCurve,
+    _never_falling,
     fit_curve,
     fit_line,
     growth_bounds,
@@ -17,6 +18,7 @@ from fitkit.models.collective_curves import (
     load_curve,
     power_law,
     ring_growth,
+    stray,
 )
 
 SIZES = np.array([1.0, 1e3, 1e5, 1e7])
@@ -130,6 +132,53 @@ def test_growth_lies_between_ring_and_tree():
     assert np.exp(growth_bounds(8, 16)) == pytest.approx([(15 / 16) / (7 / 8), 4 / 3])
     assert np.exp(growth_bounds(16, 8)) == pytest.approx([3 / 4, (7 / 8) / (15 / 16)])
     assert growth_bounds(8, 8) == (0.0, 0.0)
+
+
+# -- stray sizes ---------------------------------------------------------------------------
+
+
+def test_the_stray_size_is_named_not_the_one_beside_it():
+    sizes = np.log(4.0 ** np.arange(8))
+    times = np.log(1e-5 + 1e-6 * np.exp(sizes))
+    assert not stray(sizes, times).any()
+    for place in range(8):
+        for factor in (1e-9, 1e-2, 1e2, 1e9):
+            off = times + np.log(factor) * (np.arange(8) == place)
+            assert np.flatnonzero(stray(sizes, off)).tolist() == [place]
+
+
+def test_no_size_is_stray_among_few_or_with_many_or_within_a_factor_of_three():
+    sizes = np.log(2.0 ** np.arange(10))
+    flat = np.zeros(10)
+    assert not stray(sizes[:4], np.array([0.0, 9, 0, 0])).any()
+    assert stray(sizes[:5], np.array([0.0, 9, 0, 0, 0])).tolist() == [0, 1, 0, 0, 0]
+    many = np.where(np.isin(np.arange(10), [2, 5, 8]), 9.0, 0.0)
+    assert not stray(sizes, many).any()
+    for factor, found in ((2.9, 0), (3.1, 1)):
+        assert stray(sizes, flat + np.log(factor) * (np.arange(10) == 5)).sum() == found
+
+
+def test_a_curve_leaves_the_stray_size_out():
+    sizes = 4.0 ** np.arange(8)
+    times = 1e-5 + 1e-6 * sizes
+    spoilt = np.where(sizes == 64, 100.0, times)
+    curve = fit_curve(sizes, spoilt)
+    assert curve.sizes.tolist() == sizes[sizes != 64].tolist()
+    assert curve.seconds(sizes) == pytest.approx(times)
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(-9, 9), min_size=1, max_size=7))
+def test_no_curve_that_never_falls_has_less_absolute_error(values):
+    # One of the best takes its values from those that are there (R. E. Barlow et al., 1972).
+    values = np.array(values)
+    found = _never_falling(values)
+    assert np.all(np.diff(found) >= 0)
+    best = np.zeros(len(values))
+    ascending = np.sort(values)
+    for value in values:  # least error so far of curves that end at or below each value
+        best = np.minimum.accumulate(best[: len(ascending)] + np.abs(value - ascending))
+    assert np.abs(values - found).sum() == pytest.approx(best[-1], abs=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -335,6 +335,37 @@ def test_without_a_size_between_two_others_no_interval_is_given():
     assert np.isnan(high).all()
 
 
+@pytest.mark.parametrize("factor", [1e-9, 0.05, 20.0, 1e9])
+def test_one_stray_time_spoils_neither_its_curve_nor_the_intervals(factor):
+    rng = np.random.default_rng(5)
+    X = frame([2, 4, 8], 4.0 ** np.arange(4, 16))
+    y = line(X) * np.exp(0.03 * rng.standard_normal(len(X)))
+    clean = CollectiveModel().fit(X, y)
+    for row in (0, 5, 11, 20):
+        model = CollectiveModel().fit(X, np.where(np.arange(len(X)) == row, factor * y, y))
+        assert np.flatnonzero(model.outliers_).tolist() == [row]
+        assert model.predict(X) == pytest.approx(line(X), rel=0.15)
+        assert model.noise_ == pytest.approx(clean.noise_, rel=0.1)
+
+
+def test_one_stray_repetition_does_not_widen_the_intervals():
+    rng = np.random.default_rng(5)
+    X = pd.concat([frame([2, 4, 8], 4.0 ** np.arange(4, 16))] * 3, ignore_index=True)
+    y = line(X) * np.exp(0.03 * rng.standard_normal(len(X)))
+    spoilt = np.where(np.arange(len(X)) == 40, 1e6 * y, y)
+    model, clean = (CollectiveModel().fit(X, times) for times in (spoilt, y))
+    assert model.noise_ == pytest.approx(clean.noise_, rel=0.1)
+
+
+def test_times_without_any_scatter_tell_of_no_noise():
+    X = frame([2, 4, 8])
+    model = CollectiveModel().fit(X, line(X))
+    low, high = model.predict_interval(frame([2], [1e10]))
+    assert np.isnan([low, high]).all()
+    again = CollectiveModel.from_dict(json.loads(json.dumps(model.to_dict())))
+    assert np.isnan(again.predict_interval(X)).all()
+
+
 # -- public measurements -------------------------------------------------------------------
 
 

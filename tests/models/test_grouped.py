@@ -165,7 +165,7 @@ class TestPooled:
         return frame, 0.02 + 1e-3 * frame.local_batch.fillna(1.0).to_numpy()
 
     def model(self):
-        pooled = PooledModel(self.BY, ["network", "device"])
+        pooled = PooledModel(self.BY, ["device", "network"])
         return GroupedModel(self.BY, LinearModel(TERMS, undetermined="drop"), pooled=pooled)
 
     def kinds(self, frame, times):

@@ -210,6 +210,32 @@ class TestNoiseExponent:
             assert one.tolist() == other.tolist()
 
 
+class TestAbsurdTimes:
+    @pytest.mark.parametrize("exponent", [0.0, 0.5, 1.0, "select"])
+    @pytest.mark.parametrize("factor", [1e-12, 1e-4, 1e4, 1e12])
+    def test_a_row_that_is_absurd_might_as_well_not_be_there(self, factor, exponent):
+        frame = grid()
+        times = noisy(frame, 3)
+        for row in (0, 7, 19):
+            spoilt = times.copy()
+            spoilt[row] *= factor
+            model = LinearModel(STEP, exponent, undetermined="drop").fit(frame, spoilt)
+            without = LinearModel(STEP, exponent).fit(frame.drop(index=row), np.delete(times, row))
+            assert np.flatnonzero(model.outliers_).tolist() == [row]
+            assert model.to_dict() == without.to_dict()
+
+    def test_stragglers_and_noise_are_not_absurd(self):
+        frame = grid()
+        times = with_stragglers(noisy(frame, 1, noise=0.3), 1)
+        assert not LinearModel(STEP).fit(frame, times).outliers_.any()
+
+    def test_who_asks_for_squares_gets_them(self):
+        frame = grid()
+        times = noisy(frame, 3)
+        times[7] *= 1e6
+        assert not LinearModel(STEP, loss="squares").fit(frame, times).outliers_.any()
+
+
 def test_500_layers_are_fitted_in_a_second_or_so():
     draw = np.random.default_rng(0)
     frame = grid(workers=(1, 2), batches=(4, 8, 16, 32, 64, 128))

@@ -304,3 +304,15 @@ def test_a_number_out_of_its_bounds_is_a_value_error(overlap):
     saved["coefficients"]["overlap"] = overlap
     with pytest.raises(ValueError, match=r"overlap: .* is out of range"):
         NonlinearModel.from_dict(saved)
+
+
+@pytest.mark.parametrize("factor", [1e-12, 1e-4, 1e4, 1e12])
+def test_a_row_that_is_absurd_might_as_well_not_be_there(factor):
+    X = cluster(60)
+    times = truth("overlapped_step", X, **STEP)
+    times = times * np.exp(0.02 * np.random.default_rng(1).standard_normal(60))
+    spoilt = times.copy()
+    spoilt[17] *= factor
+    model = NonlinearModel("overlapped_step").fit(X, spoilt)
+    without = NonlinearModel("overlapped_step").fit(X.drop(index=17), np.delete(times, 17))
+    assert model.to_dict() == without.to_dict()

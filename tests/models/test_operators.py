@@ -326,3 +326,13 @@ def test_a_damaged_profile_is_refused(text, message, tmp_path):
     path.write_text(text)
     with pytest.raises(ValueError, match=message):
         benchmark("pipedream").read_graph(path)
+
+
+@pytest.mark.parametrize("factor", [1e-9, 1e9])
+def test_the_factor_does_not_follow_what_is_absurd(factor):
+    frame = grid()
+    spoilt = times(frame)
+    spoilt[11] *= factor
+    model = OperatorModel(DENSE).fit(frame, spoilt)
+    assert np.flatnonzero(model.outliers_).tolist() == [11]
+    assert np.abs(model.predict(frame) / times(frame, noise=0.0) - 1).max() < 0.3

@@ -128,7 +128,9 @@ def test_layers_of_known_shape_share_their_type_and_others_stay_alone(null):
             "input_bytes": pd.Series([64.0, null, null], dtype=object),
         }
     )
-    assert layer_groups(frame) == ["Linear", "bert/fc2", "?/fc3"]
+    assert layer_groups(frame) == ["Linear", "bert/fc2 (Linear)", "?/fc3 (Linear)"]
+    frame = frame.assign(layer_type=null)
+    assert layer_groups(frame) == ["?", "bert/fc2", "?/fc3"]
 
 
 def test_layers_of_which_only_the_name_is_known_are_fitted_one_by_one():
@@ -209,3 +211,22 @@ def test_shares_are_the_product_of_the_effects_of_job_and_neighbour():
     found = model.predict(frame)
     assert found.status.unique().tolist() == ["inside"]
     assert found.predicted_s.to_numpy() == pytest.approx(exact.to_numpy(), rel=0.02)
+
+
+def test_a_layer_that_is_known_by_its_name_is_not_predicted_as_another_type():
+    frame = pd.DataFrame(
+        {
+            "network": "bert",
+            "layer": "fc1",
+            "layer_type": "Linear",
+            "local_batch": [8, 16, 32],
+            "duration_s": [1.8e-3, 2.6e-3, 4.2e-3],
+        }
+    )
+    model = fitkit.fit(frame, "layers")
+    asked = pd.concat([frame[:1], frame[:1].assign(layer_type="Conv2d")]).drop(columns="duration_s")
+    found = model.predict(asked)
+    assert found.status.tolist() == ["inside", "refused"]
+    assert found.reason.tolist()[1] == (
+        "layer_group bert/fc1 (Conv2d) was not measured; measured: bert/fc1 (Linear)"
+    )

@@ -184,6 +184,16 @@ def test_trees_do_not_learn_stragglers():
     assert np.abs(model.predict(X) / times(X) - 1).mean() < 0.05
 
 
+@pytest.mark.parametrize("factor", [1e-12, 1e-4, 1e12])
+def test_trees_do_not_learn_what_is_absurd(factor):
+    X = cluster(120)
+    spoilt = times(X, noise=0.01)
+    spoilt[17] *= factor
+    model = boosted().fit(X, spoilt)
+    assert np.abs(model.predict(X) / times(X) - 1).mean() < 0.03
+    assert model.noise_ < 0.1
+
+
 def test_many_rows_far_above_are_no_stragglers():
     X = cluster(120)
     slow = X.local_batch >= 256  # two batches of seven

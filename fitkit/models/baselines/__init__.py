@@ -69,11 +69,14 @@ def baseline_predictions(
     dict
         By name, in the order of `BASELINES`, seconds for every row, shape ``(rows,)``; NaN outside
         ``test``, where a group has no training row, and for ``gradient_boosting`` where it has
-        fewer than 20. A baseline is left out if a column that it needs is absent.
+        fewer than 20. A baseline is left out if a column that it needs is absent, or the work
+        that it scales with is known of no row.
     """
     features = [name for name in vars(columns) if name != "work"]
     over = {name: kind.over(features) for name, kind in BASELINES.items()}
     models = {name: model for name, model in over.items() if model is not None}
+    if not np.any(np.isfinite(columns.work)):
+        del models["perfect_scaling"]
     seconds = {name: np.full(len(times), np.nan) for name in models}
     codes = np.unique(np.array([str(group) for group in groups]), return_inverse=True)[1]
     for code in np.unique(codes[test]):

@@ -227,11 +227,15 @@ def dimension(expression: Expression, columns: Mapping[str, Dimension]) -> Dimen
 def _dimension_of_sum(
     terms: tuple[tuple[bool, Expression], ...], columns: Mapping[str, Dimension]
 ) -> Dimension | None:
-    # A plain number beside a time is a time: its unit cannot be written.
     parts = [term for _, term in terms if not isinstance(term, Number)]
-    known = {found for part in parts if (found := dimension(part, columns)) is not None}
-    if len(known) > 1:
-        raise ValueError(f"adds {' and '.join(sorted(map(str, known)))}")
     if not parts:
         return PLAIN
+    each = [dimension(part, columns) for part in parts]
+    known = {found for found in each if found is not None}
+    if len(known) > 1:
+        raise ValueError(f"adds {' and '.join(sorted(map(str, known)))}")
+    has_unit = bool(known - {PLAIN})
+    if has_unit and (None in each or len(parts) < len(terms)):
+        # What has no unit would count in SI units beside what was converted to them.
+        raise ValueError("adds what has a unit and what has none: give every column in it a unit")
     return known.pop() if known else None

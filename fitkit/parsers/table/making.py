@@ -37,6 +37,7 @@ class RecordMaker:
         self._makes_runs = any(block.table == "runs" for block in mapping.blocks)
         self._runs: dict[str, tuple[int, Run]] = {}  # with the line where each came first
         self._missing: dict[tuple[str, str], tuple[int, int]] = {}  # (first line, rows)
+        self._undefined: dict[tuple[str, str], tuple[int, int]] = {}
         self._n_rows = self._n_taken = 0
         self._is_told = any(column.name in source.metadata for column in fields(Run))
         # Thousands of runs may contradict --set in the same way: that is to be noted once.
@@ -86,6 +87,7 @@ class RecordMaker:
 
     def _of_block(self, taken: _Taken, rows: list[int], batch: Batch) -> Iterator[Record]:
         block = taken.block
+        self._count_undefined(taken, rows, batch)
         rows = self._complete_rows(taken, rows, batch)
         self._n_taken += len(rows)
         lines = [batch.lines[row] for row in rows]
@@ -115,10 +117,16 @@ class RecordMaker:
             lacking = [row for row in rows if cells[row] is None]
             if lacking:
                 key = (taken.block.label, target.name)
-                first, n = self._missing.get(key, (batch.lines[lacking[0]], 0))
-                self._missing[key] = (first, n + len(lacking))
+                _count(self._missing, key, [batch.lines[row] for row in lacking])
                 rows = [row for row in rows if cells[row] is not None]
         return rows
+
+    def _count_undefined(self, taken: _Taken, rows: list[int], batch: Batch) -> None:
+        for target in taken.block.targets:  # rows without a required column are counted anyhow
+            undefined = () if target.is_required else taken.values[target.name].undefined
+            if undefined and (found := sorted(set(undefined).intersection(rows))):
+                key = (taken.block.label, target.name)
+                _count(self._undefined, key, [batch.lines[row] for row in found])
 
     def _column(self, taken: _Taken, column: Field[Any], rows: list[int]) -> list[Any]:
         name = column.name
@@ -149,8 +157,19 @@ class RecordMaker:
         for (block, name), (line, n) in self._missing.items():
             text = f"{block}: {n} rows without {name} make no record"
             self._source.problems.note(self._file, line, "missing_value", text)
+        for (block, name), (line, n) in self._undefined.items():
+            text = f"{block}: {n} rows have no {name}: its formula divides by zero"
+            self._source.problems.note(self._file, line, "undefined", text)
         for note in dict.fromkeys(self._told.problems.notes):
             self._source.problems.note(*note)
         if not self._n_taken:
             text = f"the table has {self._n_rows} rows, of which the mapping takes none"
             self._source.problems.note(self._file, None, "no_rows", text)
+
+
+def _count(
+    found: dict[tuple[str, str], tuple[int, int]], key: tuple[str, str], lines: list[int]
+) -> None:
+    """Add to the rows of a key; the first line is remembered."""
+    first, n = found.get(key, (lines[0], 0))
+    found[key] = (first, n + len(lines))

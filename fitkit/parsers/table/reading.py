@@ -7,7 +7,7 @@ import io
 import json
 import math
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -85,9 +85,12 @@ class Batch:
         """A column as numbers, shape ``(rows,)``; NaN where a cell is missing or in ``bad``."""
         if name not in self._numbers:
             cells = self.columns[name]
+            has_words = bool in set(map(type, cells))
             try:
                 found = np.array([math.nan if c is None else float(c) for c in cells], dtype=float)
             except (TypeError, ValueError, OverflowError):
+                has_words = True
+            if has_words:
                 found = np.array([_number(cell) for cell in cells], dtype=float)
                 is_word = np.isnan(found) & np.array([cell is not None for cell in cells])
                 self._report(name, is_word, "not a number")
@@ -109,7 +112,7 @@ class Batch:
 
 def _number(cell: Any) -> float:
     try:
-        return math.nan if cell is None else float(cell)
+        return math.nan if cell is None or isinstance(cell, bool) else float(cell)
     except (TypeError, ValueError):
         return math.nan
     except OverflowError:
@@ -157,52 +160,93 @@ def _guess_format(head: bytes) -> str:
 # -- text ------------------------------------------------------------------------------------
 
 
-class _Lines:
-    """Lines of a file as the csv module wants them; remembers which ones a row came from."""
+class _Lines(Iterator[str]):
+    """Lines of a file as the csv module wants them; remembers those of the current row."""
 
     def __init__(self, source: Source, file: SourceFile, layout: Layout) -> None:
         self._lines = islice(source.lines(file), layout.skip_lines, None)
         self._comment = layout.comment
-        self.first: int | None = None  # line where the current row begins
+        self._again: deque[tuple[int, str]] = deque()
+        self.row: list[tuple[int, str]] = []
+        self._ended_inside = False  # whether the file ended while the row wanted more
 
-    def __iter__(self) -> Iterator[str]:
+    def __next__(self) -> str:
+        self.row.append(self._again.popleft() if self._again else self._from_file())
+        return self.row[-1][1]
+
+    def _from_file(self) -> tuple[int, str]:
         for number, text in self._lines:
-            if self._comment and text.lstrip().startswith(self._comment):
-                continue
-            if self.first is None:
-                self.first = number
-            yield (text.removeprefix("\ufeff") if number == 1 else text) + "\n"
+            if not (self._comment and text.lstrip().startswith(self._comment)):
+                return number, (text.removeprefix("\ufeff") if number == 1 else text) + "\n"
+        self._ended_inside = bool(self.row)
+        raise StopIteration
+
+    def next_row(self) -> None:
+        """Forget the lines of the current row."""
+        self.row = []
+
+    def read_again(self, start: int) -> None:
+        """Give the lines of the current row a second time, from that one of them on."""
+        self._again.extendleft(reversed(self.row[start:]))
+        self.row, self._ended_inside = [], False
+
+    def has_open_quote(self, delimiter: str) -> bool:
+        """Whether a quote of the row runs to the end of the file, or to where another one opens."""
+        if len(self.row) == 1 and not self._ended_inside:
+            return False
+        try:
+            for _ in csv.reader((text for _, text in self.row), delimiter=delimiter, strict=True):
+                pass
+        except csv.Error:
+            return True
+        return False
 
 
 def _rows(
     source: Source, file: SourceFile, layout: Layout, kind: str
 ) -> Iterator[tuple[int, list[str]]]:
-    """Line and fields of every row, the header included; empty lines are passed over."""
+    """Line and fields of every row, the header included; empty lines are passed over.
+
+    A quote that is never closed makes one bad line: those after it are rows as they stand.
+    """
     lines = _Lines(source, file, layout)
-    texts = iter(lines)
-    first = next(texts, "")
+    first = next(lines, "")
     delimiter = layout.delimiter or (" " if kind == "whitespace" else _guess_delimiter(first))
+    lines.read_again(0)
+    several: list[int] = []  # first lines of rows that go over several
+    for row, problem in _split(lines, delimiter):
+        number, text = lines.row[0]
+        if problem:
+            lines.read_again(1)
+            source.problems.bad_line(file, number, f"{problem}: {text[:60]}")
+            continue
+        if len(lines.row) > 1:
+            several.append(number)
+        if any(cell.strip() for cell in row):
+            yield number, row
+        lines.next_row()
+    if several:
+        note = f"{len(several)} rows have a quoted cell of several lines"
+        source.problems.note(file, several[0], "multiline_cell", note)
+
+
+def _split(lines: _Lines, delimiter: str) -> Iterator[tuple[list[str], str]]:
+    """Fields of every row, and why it cannot be read."""
     if delimiter == " ":
-        rows: Iterator[list[str]] = (text.split() for text in _chain(first, texts))
-    else:
-        rows = csv.reader(_chain(first, texts), delimiter=delimiter)
+        yield from ((text.split(), "") for text in lines)
+        return
+    rows = csv.reader(lines, delimiter=delimiter)
     while True:
+        problem = ""
         try:
             row = next(rows, None)
         except csv.Error as error:
-            source.problems.bad_line(file, lines.first or 0, str(error))
-            lines.first = None
-            continue
+            row, problem = [], str(error)
         if row is None:
             return
-        if any(cell.strip() for cell in row):
-            yield lines.first or 0, row
-        lines.first = None
-
-
-def _chain(first: str, others: Iterator[str]) -> Iterator[str]:
-    yield first
-    yield from others
+        if lines.has_open_quote(delimiter):
+            problem = "a quote opened here is never closed"
+        yield row, problem
 
 
 def _guess_delimiter(header: str) -> str:

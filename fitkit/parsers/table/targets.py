@@ -52,6 +52,13 @@ class Formula:
         """Columns that it needs."""
         return names(self.expression)
 
+    def undefined(self, batch: Batch) -> np.ndarray:
+        """Rows in which all its columns have a value, but it has none: it divides by zero."""
+        lacking = np.isnan(self.numbers(batch))
+        for name in self.names():
+            lacking = lacking & ~np.isnan(batch.numbers(name))
+        return np.flatnonzero(lacking)
+
     def numbers(self, batch: Batch) -> np.ndarray:
         """Its figures in stored units, shape ``(rows,)``; NaN: missing, infinite: too large."""
         with np.errstate(all="ignore"):
@@ -140,10 +147,13 @@ class Values:
         A value of the column's type for each row, or None.
     bad
         Reasons why rows have no value although they should, by row.
+    undefined
+        Rows whose formula has no value although all its columns have one: it divides by zero.
     """
 
     cells: list[Any]
     bad: dict[int, str] = field(default_factory=dict)
+    undefined: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -168,6 +178,14 @@ class Target:
 
     def values(self, batch: Batch, source: Source) -> Values:
         """Values for every row of a batch."""
+        found = self._values(batch, source)
+        if self.kind is int and (self.name == "n" or self.name.startswith("n_")):
+            for row, count in enumerate(found.cells):
+                if count is not None and count < 0:
+                    found.bad[row] = f"{self.name} would be {count}, a count is never negative"
+        return found
+
+    def _values(self, batch: Batch, source: Source) -> Values:
         match self.recipe:
             case Constant(value):
                 return Values([value] * len(batch))
@@ -219,7 +237,8 @@ class Target:
             numbers, what = whole, "no whole number below 2^63"
         for row in np.flatnonzero(wrong).tolist():
             bad.setdefault(row, f"{self.name} would be {formula.numbers(batch)[row]:.12g}, {what}")
-        return Values(self._cells(np.where(wrong, np.nan, numbers).tolist(), bad), bad)
+        cells = self._cells(np.where(wrong, np.nan, numbers).tolist(), bad)
+        return Values(cells, bad, formula.undefined(batch).tolist())
 
     def _cells(self, numbers: list[float], bad: dict[int, str]) -> list[Any]:
         if self.kind is not datetime:

@@ -128,16 +128,18 @@ def test_length_is_limited_and_long_sums_are_flat() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("size", BYTES), ("size / time", BYTES / TIME), ("4 * size", BYTES), ("size + 8", BYTES),
+        ("size", BYTES), ("size / time", BYTES / TIME), ("4 * size", BYTES), ("other + 8", None),
         ("time - time", TIME), ("size / size", PLAIN), ("2 + 3", PLAIN), ("other", None),
-        ("other * time", None), ("other + time", TIME), ("-time", TIME), ("1 / time", PLAIN / TIME),
+        ("other * time", None), ("other + other", None), ("-time", TIME), ("1 / time", PLAIN / TIME),
     ],
 )  # fmt: skip
 def test_dimensions(text: str, expected: Dimension | None) -> None:
     assert dimension(parse_expression(text), {"size": BYTES, "time": TIME}) == expected
 
 
-@pytest.mark.parametrize("text", ["size + time", "2 * (size - time)", "size / time + time"])
+@pytest.mark.parametrize(
+    "text", ["size + time", "2 * (size - time)", "size / time + time", "size + 8", "other + time"]
+)
 def test_what_does_not_add_up_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"adds .* and "):
         dimension(parse_expression(text), {"size": BYTES, "time": TIME})

@@ -247,3 +247,33 @@ def test_facts_in_the_path(read: Reader) -> None:
     assert "path.pattern" in caught.value.hint
     with pytest.raises(ParseError, match="has a column 'n' of its own"):
         read("n\n1\n", mapping, name="a100/AR_GPU8.csv")
+
+
+def steps(formula: str, n: str = "1") -> str:
+    time = f'duration_s = {{ value = "{formula}", unit = "ms" }}'
+    return block("steps", f"n_steps = {n}", time)
+
+
+@pytest.mark.parametrize("formula", ["t / 0", "t / n", "t / (n - n)", "1 / 0"])
+def test_a_formula_that_divides_by_zero_in_every_row_is_noted(read: Reader, formula: str) -> None:
+    found = read("t,n\n3,0\n4,0\n", steps(formula))
+    assert [step.duration_s for step in found.of("steps")] == [None, None]
+    ((_, line, code, text),) = found.notes
+    assert (line, code) == (2, "undefined")
+    assert text == "records[1] (steps): 2 rows have no duration_s: its formula divides by zero"
+
+
+def test_rows_whose_cells_are_missing_have_no_value_and_need_no_note(read: Reader) -> None:
+    found = read("t,n\n3,2\n,2\n4,\n4,0\n", steps("t / n"))
+    assert [step.duration_s for step in found.of("steps")] == [0.0015, None, None, None]
+    assert found.codes == [(5, "undefined")]
+
+
+def test_a_negative_count_is_a_row_that_cannot_be_read(read: Reader) -> None:
+    mapping = steps("t", n='"n"')
+    with pytest.raises(ParseError, match="n_steps would be -2, a count is never negative"):
+        read("t,n\n3,1\n4,-2\n", mapping)
+    found = read("t,n\n3,1\n4,-2\n", mapping, skip=True)
+    assert len(found.of("steps")) == 1
+    with pytest.raises(ParseError, match="n_steps would be -1"):
+        read("t,n\n3,1\n", steps("t", n="-1"))

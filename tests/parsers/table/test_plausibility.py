@@ -173,3 +173,13 @@ def test_the_median_does_not_depend_on_batches(
             read(column(*figures), steps("s"))
         texts.append(str(caught.value).split(" (")[0])
     assert texts[0] == texts[1]
+
+
+def test_no_count_that_begins_at_one_is_zero(read: Reader) -> None:
+    mapping = steps("ms").replace("n_steps = 1", "n_steps = 0")
+    with pytest.raises(ParseError, match="n_steps: median 0; a number of steps lies between 1 "):
+        read(column(200, 300), mapping)
+    mapping = steps("ms").replace("n_steps = 1", 'n_steps = "n"')
+    found = read("step_time,n\n200,1\n300,1\n400,0\n", mapping)
+    assert found.codes == [(4, "implausible")]
+    assert "1 rows, a number of steps of 0 first" in found.notes[0][3]

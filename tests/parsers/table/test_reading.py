@@ -105,7 +105,7 @@ def test_words_for_missing_values(read: Reader, runs_and_steps: str, word: str) 
 def test_quotes_may_hold_delimiters_and_lines(read: Reader, runs_and_steps: str) -> None:
     found = read('net,gpus,t\n"a,\nb",1,10\nc,2,x\n', runs_and_steps, skip=True)
     assert times(found) == [("a,\nb-1", 0.01)]
-    assert found.codes == [(4, "bad_line")]
+    assert found.codes == [(2, "multiline_cell"), (4, "bad_line")]
 
 
 @pytest.mark.parametrize(
@@ -201,3 +201,46 @@ def test_batches_join(read: Reader, runs_and_steps: str, monkeypatch: pytest.Mon
     names = ("net", "gpus", "t")
     pq.write_table(pa.table(dict(zip(names, zip(*rows, strict=True), strict=True))), parquet)
     assert times(read(parquet.getvalue(), runs_and_steps)) == times(found)
+
+
+@pytest.mark.parametrize("last", ["500,8,6\n", '500,8,"6"\n', '500,8,"6\n', '"500",8,6\n'])
+@pytest.mark.parametrize("opened", ['bert,4,"3\n', 'bert,"4,3\n', '"bert,4,3\n'])
+def test_a_quote_that_is_never_closed_swallows_no_rows(
+    read: Reader, runs_and_steps: str, opened: str, last: str
+) -> None:
+    table = TABLE + opened + "bert,6,4\n" + last
+    with pytest.raises(ParseError, match=r"^t.csv:4: cannot read: a quote opened here is never"):
+        read(table, runs_and_steps)
+    found = read(table, runs_and_steps, skip=True)
+    rest = [("bert-6", 0.004)]
+    if last.count('"') != 1:
+        rest.append(("500-8", 0.006))
+    assert times(found) == EXPECTED + rest
+    assert found.codes == [(line, "bad_line") for line in (4, 6)[: 3 - len(rest)]]
+
+
+def test_a_quote_open_in_a_last_line_that_was_cut_is_never_fatal(
+    read: Reader, runs_and_steps: str
+) -> None:
+    found = read(TABLE + 'bert,4,"3', runs_and_steps)
+    assert times(found) == EXPECTED
+    assert found.codes == [(4, "truncated")]
+
+
+def test_a_very_long_quote_is_no_more_than_one_bad_line(read: Reader, runs_and_steps: str) -> None:
+    rows = [f"n{i},1,{i + 1}\n" for i in range(20_000)]
+    found = read(TABLE + 'bert,4,"3\n' + "".join(rows), runs_and_steps, skip=True)
+    assert len(found.of("steps")) == 2 + len(rows)
+    assert found.codes == [(4, "bad_line")]
+
+
+@pytest.mark.parametrize("word", [True, False])
+def test_a_truth_value_is_no_number(read: Reader, runs_and_steps: str, word: bool) -> None:
+    rows = [{"net": "bert", "gpus": 1, "t": 10}, {"net": "bert", "gpus": 2, "t": word}]
+    table = "".join(json.dumps(row) + "\n" for row in rows)
+    with pytest.raises(ParseError, match=f"^t.csv:2: cannot read: t is '{word}', not a number"):
+        read(table, runs_and_steps)
+    buffer = io.BytesIO()
+    pq.write_table(pa.table({"net": ["a"], "gpus": [1], "t": [word]}), buffer)
+    with pytest.raises(ParseError, match="not a number"):
+        read(buffer.getvalue(), runs_and_steps)
