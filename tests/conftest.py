@@ -74,7 +74,7 @@ def _grid(**axes: list[float]) -> pd.DataFrame:
 
 
 def _steps(n_batches: int = 6) -> pd.DataFrame:
-    """One network with runs enough to choose a form, two with few: these are pooled."""
+    """One network with runs enough to choose a form; few of it elsewhere, and few of another."""
     batches = [4.0 * 2**k for k in range(n_batches)]
     many = _grid(n_workers=[1.0, 2, 4, 8, 16], local_batch=batches).assign(network="bert")
     few = _grid(n_workers=[2.0], local_batch=[8.0, 32])

@@ -196,7 +196,7 @@ def test_a_network_that_was_not_measured_is_refused_though_its_device_was(ask: A
 
 
 def test_more_workers_than_a_network_had_are_told_from_those_of_others(ask: Any) -> None:
-    few = {"network": "gpt", "local_batch": "8", "n_nodes": "1"}
+    few = {"network": "bert", "device": "T4", "local_batch": "8", "n_nodes": "1"}
     rows = ask("step", n_workers="2,4,16", **few)
     assert [row["status"] for row in rows] == ["inside", "extrapolated", "refused"]
     # Nodes are no matter of the terms that relatives share: nothing tells what a second one costs.

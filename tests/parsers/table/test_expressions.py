@@ -130,7 +130,8 @@ def test_length_is_limited_and_long_sums_are_flat() -> None:
     [
         ("size", BYTES), ("size / time", BYTES / TIME), ("4 * size", BYTES), ("other + 8", None),
         ("time - time", TIME), ("size / size", PLAIN), ("2 + 3", PLAIN), ("other", None),
-        ("other * time", None), ("other + other", None), ("-time", TIME), ("1 / time", PLAIN / TIME),
+        ("other * time", None), ("other + other", None), ("-time", TIME),
+        ("1 / time", PLAIN / TIME),
     ],
 )  # fmt: skip
 def test_dimensions(text: str, expected: Dimension | None) -> None:
