@@ -45,8 +45,8 @@ _MOST = 5_000  # rows; of more, so many drawn at random determine a dozen coeffi
 _CUT = 30.0  # a log coefficient moves at most so far from its start: 13 orders of magnitude
 _NOTHING = 1e-4  # share of every time below which a price might as well be zero
 _ALONE = math.log(100)  # log of the ratio to the next longer time
-_STEP = 1e-7
-_ENOUGH = 1e-7  # relative change of the sum of squares at which the search ends
+_STEP = 1e-5
+_ENOUGH = 1e-10  # relative change of the sum of squares at which the search ends
 
 
 class NonlinearModel(Estimator):

@@ -35,6 +35,7 @@ _TREES = {
 _FOLDS = 3  # to learn how rows scatter that trees did not see
 _PREDICTED = 2**16  # rows predicted at a time
 _BLOCK = 512  # rows that go through all trees at a time: their nodes stay in the cache
+_NOTHING = 2e-5  # of a log time: no clock tells it, and its digits differ between Pythons
 _DIGITS = 9  # what differs from one library version to the next must not decide a split
 
 
@@ -365,5 +366,6 @@ def _grow(places: np.ndarray, residuals: np.ndarray) -> Trees:
         found.left[k, inner] = tree.children_left[inner]
         found.right[k, inner] = tree.children_right[inner]
         found.threshold[k, inner] = tree.threshold[inner]
-        found.value[k, : tree.node_count] = tree.value[:, 0, 0] * grown.learning_rate
+        value = tree.value[:, 0, 0] * grown.learning_rate
+        found.value[k, : tree.node_count] = np.where(np.abs(value) < _NOTHING, 0.0, value)
     return found
