@@ -221,8 +221,12 @@ def layer_times(dataset: Dataset, statistic: Statistic = "median") -> pd.DataFra
         "layer", "layer_type", "phase", "local_batch", "flop", "n_params", "weight_shape",
         "input_bytes", "output_bytes", "input_grad_bytes",
     ]  # fmt: skip
-    layers = dataset.read("layers", ["run_id", "n", *features, wall, cpu])
-    layers = layers[layers.n > 0].rename(columns={wall: "duration_s", cpu: "cpu_s"})
+    names = dict.fromkeys((wall, cpu, "duration_s", "cpu_s"))
+    layers = dataset.read("layers", ["run_id", "n", *features, *names])
+    # A table may have no more than the mean of the calls; it stands for what is not known.
+    layers["duration_s"] = layers[wall].fillna(layers.duration_s)
+    layers["cpu_s"] = layers[cpu].fillna(layers.cpu_s)
+    layers = layers[layers.n > 0]
     by_run = layers.groupby(["run_id", *features], dropna=False, sort=False)
     times = by_run[["duration_s", "cpu_s"]].mean().reset_index()
     # A layer has its own batch and parameters; those of its network come along by another name.

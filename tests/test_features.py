@@ -269,6 +269,11 @@ class TestLayers:
         found = layer_times(dataset, "mean")
         assert sorted(found.duration_s) == [2.0, 5.0, 7.0]
 
+    def test_the_mean_stands_for_a_statistic_that_a_table_does_not_have(self, store):
+        bare = {"median_s": None, "p10_s": None, "min_s": None, "cpu_median_s": None}
+        found = only(layer_times(store(run(), layer(6.0, **bare)), "median"))
+        assert (found.duration_s, found.cpu_s) == (6.0, 0.75)
+
     def test_a_shape_without_a_time_is_left_out(self, store):
         dataset = store(run(), layer(1.0), layer(9.0, name="relu", n=0))
         assert layer_times(dataset, "mean").layer.tolist() == ["fc"]
