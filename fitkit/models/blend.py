@@ -13,11 +13,11 @@ from fitkit.models.columns import sorted_rows
 from fitkit.models.estimator import Estimator, checked_times, fresh, require_fitted
 from fitkit.models.intervals import log_interval
 from fitkit.models.kinds import model_from_dict, model_to_dict
-from fitkit.models.parameters import Parameter, number, parameter_frame, plain
+from fitkit.models.parameters import Parameter, number, plain
 from fitkit.models.regression import absurd
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 
 class Blend(Estimator):
@@ -104,11 +104,6 @@ class Blend(Estimator):
         """Those of the first model."""
         require_fitted(self, "models_")
         return next(iter(self.models_.values())).parameters_
-
-    @property
-    def params_(self) -> pd.DataFrame:
-        """Parameters as a frame."""
-        return parameter_frame(self.parameters_)
 
     def to_dict(self) -> dict[str, Any]:
         """Fitted state as plain JSON values."""

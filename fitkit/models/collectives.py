@@ -27,7 +27,6 @@ from fitkit.models.estimator import Estimator, require_fitted
 from fitkit.models.intervals import t_quantile
 from fitkit.models.parameters import (
     number,
-    parameter_frame,
     parameters_from_json,
     parameters_to_json,
     plain,
@@ -35,7 +34,7 @@ from fitkit.models.parameters import (
 from fitkit.noise import TO_SIGMA
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 _NOTHING = 1e-6  # log ratio that no clock tells
 _MADS = 6.0
@@ -151,13 +150,8 @@ class CollectiveModel(Estimator):
         """Group, operation, link, ranks of each row, None without ranks; bytes, NaN if unusable."""
         columns = record(X)
         rows = len(column(columns, "n_bytes"))
-        counts = number_columns(vars(columns), ("n_ranks", "n_nodes", "n_bytes"), rows)
-        topology = getattr(columns, "topology", np.full(rows, None))
-        told = [
-            given if not is_null(given) or is_null(nodes) else "inter" if nodes > 1 else "intra"
-            for given, nodes in zip(topology.tolist(), counts.n_nodes.tolist(), strict=True)
-        ]
-        own = {"topology": np.array(told, dtype=object), "n_ranks": counts.n_ranks}
+        counts = number_columns(vars(columns), ("n_ranks", "n_bytes"), rows)
+        own = {"topology": link_classes(vars(columns), rows), "n_ranks": counts.n_ranks}
         found = keys(SimpleNamespace(**{**vars(columns), **own}), self._by)
         usable = (counts.n_ranks >= 1) & (np.floor(counts.n_ranks) == counts.n_ranks)
         usable &= np.isfinite(counts.n_ranks)
@@ -339,12 +333,6 @@ class CollectiveModel(Estimator):
 
     # -- saving ----------------------------------------------------------------------------
 
-    @property
-    def params_(self) -> pd.DataFrame:
-        """Parameters: ``term, estimate, std_err, ci_low, ci_high, unit, status``."""
-        require_fitted(self, "parameters_")
-        return parameter_frame(self.parameters_)
-
     def to_dict(self) -> dict[str, Any]:
         """Fitted state as plain JSON values."""
         require_fitted(self, "curves_")
@@ -394,3 +382,14 @@ class CollectiveModel(Estimator):
             model.curves_[key] = load_curve(saved, lender)
         model.parameters_ = parameters_from_json(state["parameters"])
         return model
+
+
+def link_classes(columns: Mapping[str, Any], n_rows: int) -> np.ndarray:
+    """Class of the link of each row: as given, else ``intra`` on one node, ``inter`` on more."""
+    given = np.broadcast_to(np.asarray(columns.get("topology"), dtype=object), (n_rows,))
+    nodes = number_columns(columns, ("n_nodes",), n_rows).n_nodes.tolist()
+    told = [
+        word if not is_null(word) or is_null(n) else "inter" if n > 1 else "intra"
+        for word, n in zip(given.tolist(), nodes, strict=True)
+    ]
+    return np.array(told, dtype=object)

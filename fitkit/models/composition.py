@@ -15,14 +15,13 @@ from fitkit.models.intervals import t_quantile
 from fitkit.models.overlap import OVERLAPS, PARTS, OverlapProfile, n_configurations
 from fitkit.models.parameters import (
     number,
-    parameter_frame,
     parameters_from_json,
     parameters_to_json,
     plain,
 )
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 Form = Literal["share", "exponent"]
 
@@ -179,12 +178,6 @@ class StepComposition(Estimator):
             half = t_quantile(0.5 + level / 2, self.dof_) * scatter
         join = np.hypot if self.is_determined else np.add
         return np.maximum(seconds - join(below, half), 0.0), seconds + join(above, half)
-
-    @property
-    def params_(self) -> pd.DataFrame:
-        """Parameters: ``term, estimate, std_err, ci_low, ci_high, unit, status``."""
-        require_fitted(self, "parameters_")
-        return parameter_frame(self.parameters_)
 
     def to_dict(self) -> dict[str, Any]:
         """Fitted state as plain JSON values."""

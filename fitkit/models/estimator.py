@@ -10,12 +10,16 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from fitkit.errors import FitError
+from fitkit.models.parameters import parameter_frame
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class NotFittedError(ValueError, AttributeError):
@@ -76,6 +80,12 @@ class Estimator(ABC):
     @abstractmethod
     def predict(self, X: Any) -> np.ndarray:
         """Seconds for each row of ``X``, shape ``(rows,)``."""
+
+    @property
+    def params_(self) -> pd.DataFrame:
+        """Parameters: ``term, estimate, std_err, ci_low, ci_high, unit, status``."""
+        require_fitted(self, "parameters_")
+        return parameter_frame(getattr(self, "parameters_", ()))
 
     def score(self, X: Any, y: ArrayLike) -> float:
         """Coefficient of determination of the predictions."""

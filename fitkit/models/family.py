@@ -11,11 +11,11 @@ import numpy as np
 from fitkit.models.columns import n_rows
 from fitkit.models.estimator import Estimator
 from fitkit.models.kinship import Family
-from fitkit.models.parameters import Parameter, parameter_frame
+from fitkit.models.parameters import Parameter
 from fitkit.models.terms import needed_columns, terms_named
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 _LEVEL = 0.9
 _WIDEST = 50.0  # log of the widest bound by the estimate: wider ones are as good as none
@@ -96,11 +96,6 @@ class FamilyModel(Estimator):
             figures = (estimate, estimate * error, estimate / factor, estimate * factor)
             found.append(Parameter(term.name, *figures, term.unit, "positive"))
         return found
-
-    @property
-    def params_(self) -> pd.DataFrame:
-        """Parameters as a frame."""
-        return parameter_frame(self.parameters_)
 
     def to_dict(self) -> dict[str, Any]:
         """Fitted state as plain JSON values."""

@@ -16,7 +16,6 @@ from fitkit.models.parameters import (
     Parameter,
     Status,
     number,
-    parameter_frame,
     parameters_from_json,
     parameters_to_json,
     plain,
@@ -32,7 +31,7 @@ from fitkit.models.regression import (
 from fitkit.models.terms import Term, needed_columns, terms_named
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 # A column is dependent when less than this share of its length is left beside the earlier ones.
 _DEPENDENT = 1e-6
@@ -288,12 +287,6 @@ class LinearModel(Estimator):
         variance = own + np.einsum("ij,jk,ik->i", design, self._covariance, design)
         half = t_quantile(0.5 + level / 2, self.dof_) * np.sqrt(variance)
         return np.maximum(mean - half, 0.0), mean + half
-
-    @property
-    def params_(self) -> pd.DataFrame:
-        """Parameters: ``term, estimate, std_err, ci_low, ci_high, unit, status``."""
-        require_fitted(self, "parameters_")
-        return parameter_frame(self.parameters_)
 
     def to_dict(self) -> dict[str, Any]:
         """Fitted state as plain JSON values."""

@@ -28,7 +28,6 @@ from fitkit.models.parameters import (
     Parameter,
     Status,
     number,
-    parameter_frame,
     parameters_from_json,
     parameters_to_json,
     plain,
@@ -36,7 +35,7 @@ from fitkit.models.parameters import (
 from fitkit.models.regression import absurd
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 _SOFT = 0.1  # log residual from which on an outlier counts less than its square
 _LINKS = (1.0, 0.1)  # starts: as the form says, and with links that are ten times as fast
@@ -185,12 +184,6 @@ class NonlinearModel(Estimator):
         require_fitted(self, "parameters_")
         spread = self.noise_ * math.sqrt(2 - self.dof_ / self.n_obs_)
         return log_interval(self.predict(X), spread, self.dof_, level)
-
-    @property
-    def params_(self) -> pd.DataFrame:
-        """Parameters: ``term, estimate, std_err, ci_low, ci_high, unit, status``."""
-        require_fitted(self, "parameters_")
-        return parameter_frame(self.parameters_)
 
     def to_dict(self) -> dict[str, Any]:
         """Fitted state as plain JSON values."""

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
-from fitkit.models.collectives import CollectiveModel
-from fitkit.models.columns import UNKNOWN, is_null, key_text, number_columns
+from fitkit.models.collectives import CollectiveModel, link_classes
+from fitkit.models.columns import UNKNOWN, key_text, number_columns
 from fitkit.models.estimator import Estimator
 from fitkit.models.grouped import GroupedModel
 from fitkit.models.linear import LinearModel
@@ -136,17 +136,6 @@ class Recipe:
         if question not in get_args(Question):
             raise ValueError(f"question {question!r}; known: {', '.join(get_args(Question))}")
         return GroupedModel(list(self.groups), self.model(question), pooled=self.pooled)
-
-
-def link_classes(columns: Mapping[str, Any], n_rows: int) -> np.ndarray:
-    """Class of the link of each row: as given, else ``intra`` on one node, ``inter`` on more."""
-    given = np.broadcast_to(np.asarray(columns.get("topology"), dtype=object), (n_rows,))
-    nodes = number_columns(columns, ("n_nodes",), n_rows).n_nodes.tolist()
-    told = [
-        word if not is_null(word) or is_null(n) else "inter" if n > 1 else "intra"
-        for word, n in zip(given.tolist(), nodes, strict=True)
-    ]
-    return np.array(told, dtype=object)
 
 
 def layer_groups(frame: pd.DataFrame) -> list[str]:

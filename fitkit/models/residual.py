@@ -16,14 +16,14 @@ from fitkit.models.estimator import Estimator, checked_times, fresh, require_fit
 from fitkit.models.guard import doublings, measured_box
 from fitkit.models.intervals import log_interval
 from fitkit.models.kinds import model_from_dict, model_to_dict
-from fitkit.models.parameters import Parameter, number, parameter_frame, plain
+from fitkit.models.parameters import Parameter, number, plain
 from fitkit.models.regression import absurd
 from fitkit.models.terms import TERMS, needed_columns
 from fitkit.noise import far_above
 from fitkit.splits import k_fold
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 MIN_ROWS = 40  # with fewer, trees follow the noise
 _MOST_STRAGGLERS = 0.2  # of the rows; more are no accident
@@ -188,11 +188,6 @@ class BoostedModel(Estimator):
         """Those of the model below the trees."""
         require_fitted(self, "model_")
         return self.model_.parameters_
-
-    @property
-    def params_(self) -> pd.DataFrame:
-        """Parameters as a frame."""
-        return parameter_frame(self.parameters_)
 
     def to_dict(self) -> dict[str, Any]:
         """Fitted state as plain JSON values."""

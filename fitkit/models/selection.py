@@ -14,11 +14,11 @@ from fitkit.models.blend import Blend
 from fitkit.models.columns import drawn_rows, known_numbers, sorted_rows, take
 from fitkit.models.estimator import Estimator, checked_times, fresh, require_fitted
 from fitkit.models.kinds import model_from_dict, model_to_dict
-from fitkit.models.parameters import Parameter, parameter_frame
+from fitkit.models.parameters import Parameter
 from fitkit.splits import Fold, k_fold, scale_chain
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 Question = Literal["interpolation", "scale-up"]
 MIN_ROWS = 30  # with fewer, held-out errors scatter too much to choose by
@@ -165,11 +165,6 @@ class ChosenModel(Estimator):
         """Those of what was chosen."""
         require_fitted(self, "model_")
         return self.model_.parameters_
-
-    @property
-    def params_(self) -> pd.DataFrame:
-        """Parameters as a frame."""
-        return parameter_frame(self.parameters_)
 
     def to_dict(self) -> dict[str, Any]:
         """Fitted state as plain JSON values."""

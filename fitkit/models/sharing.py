@@ -14,10 +14,10 @@ from numpy.typing import ArrayLike
 from fitkit.errors import FitError
 from fitkit.models.columns import UNKNOWN, Key, keys
 from fitkit.models.estimator import Estimator, require_fitted
-from fitkit.models.parameters import Parameter, parameter_frame
+from fitkit.models.parameters import Parameter
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 _SIZED = re.compile(r"(?P<family>.+[\s=:(\[])(?P<size>\d+(?:\.\d+)?)\s*[)\]]?")
 _START = (0.2, 0.05)  # variance of each component and of the noise, as shares of the whole
@@ -199,12 +199,6 @@ class SharingModel(Estimator):
                 share = np.exp(self.base_ + effects + self.interactions_[i, j])
                 found[:, k] = share, self._share_errors[i, j]
         return found[0], found[1]
-
-    @property
-    def params_(self) -> pd.DataFrame:
-        """Parameters: ``term, estimate, std_err, ci_low, ci_high, unit, status``."""
-        require_fitted(self, "parameters_")
-        return parameter_frame(self.parameters_)
 
     def to_dict(self) -> dict[str, Any]:
         """Fitted state as plain JSON values."""
