@@ -151,7 +151,7 @@ def layer_groups(frame: pd.DataFrame) -> list[str]:
 
 
 def _terms(*names: str) -> LinearModel:
-    return LinearModel(list(names), undetermined="drop")
+    return LinearModel(list(names), "select", undetermined="drop")
 
 
 def _step(question: Question) -> Estimator:
