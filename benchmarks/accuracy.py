@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import deepbench
@@ -24,7 +23,7 @@ import rivals
 import speed
 import stragglers
 import vtrain
-from lines import Section, show
+from lines import Sections, run
 from threadpoolctl import threadpool_limits
 
 INTRODUCTION = """# Measured accuracy
@@ -47,8 +46,6 @@ APE is the absolute error as a share of the measured time. The floor is the diff
 repetitions of a configuration: no model can be expected to err much less.
 """
 
-Sections = dict[str, Callable[[Path, Path], Section]]
-
 
 def sections(pythons: pollux.Pythons) -> Sections:
     """What there is to print, by name."""
@@ -64,14 +61,6 @@ def sections(pythons: pollux.Pythons) -> Sections:
         "stragglers": stragglers.section,
         "speed": speed.section,
     }
-
-
-def run(chosen: Sections, shared: Path, folder: Path) -> Iterator[str]:
-    """Print sections, and yield the lines that miss their bar."""
-    for make in chosen.values():
-        section = make(shared, folder)
-        show(section)
-        yield from (f"{section.title}: {line.name}" for line in section.lines if line.misses())
 
 
 def main() -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from fitkit.display import format_quantity, format_share
 
@@ -31,6 +32,8 @@ class Line:
         Names of the others than which ours may be at most 0.3 points worse.
     unit
         Of the figures, if they are no shares.
+    least
+        What it has to be at least.
     """
 
     name: str
@@ -40,12 +43,15 @@ class Line:
     beaten: Sequence[str] = ()
     matched: Sequence[str] = ()
     unit: str | None = None
+    least: float | None = None
 
     def misses(self) -> list[str]:
         """What does not hold, a few words each."""
         found: list[str] = []
         if self.bar is not None and not self.ours <= self.bar:
             found.append("above the bar")
+        if self.least is not None and not self.ours >= self.least:
+            found.append("below the bar")
         found += [
             f"no better than {_words(name)} by a tenth"
             for name in self.beaten
@@ -61,15 +67,23 @@ class Line:
     @property
     def verdict(self) -> str:
         """Yes, no with the reasons, or nothing where no bar was set."""
-        if self.bar is None and not self.beaten and not self.matched:
+        if self.bar is None and self.least is None and not self.beaten and not self.matched:
             return ""
         return "; ".join(["**no**", *self.misses()]) if self.misses() else "yes"
 
     def cells(self, others: Sequence[str]) -> list[str]:
         """Its row of a table with those other columns."""
-        figures = [self.bar, self.ours, *(self.others.get(name) for name in others)]
+        figures = [self.ours, *(self.others.get(name) for name in others)]
         shown = ["" if figure is None else self._text(figure) for figure in figures]
-        return [self.name, *shown, self.verdict]
+        return [self.name, self._promise(), *shown, self.verdict]
+
+    def _promise(self) -> str:
+        """The bar in words."""
+        if self.least is None:
+            return "" if self.bar is None else self._text(self.bar)
+        if self.bar is None:
+            return f"at least {self._text(self.least)}"
+        return f"{self._text(self.least)} to {self._text(self.bar)}"
 
     def _text(self, figure: float) -> str:
         return format_quantity(figure, self.unit) if self.unit else format_share(figure)
@@ -82,6 +96,17 @@ class Section:
     title: str
     text: str
     lines: Sequence[Line]
+
+
+Sections = dict[str, Callable[[Path, Path], Section]]
+
+
+def run(chosen: Sections, shared: Path, folder: Path) -> Iterator[str]:
+    """Print sections, and yield the lines that miss their bar."""
+    for make in chosen.values():
+        section = make(shared, folder)
+        show(section)
+        yield from (f"{section.title}: {line.name}" for line in section.lines if line.misses())
 
 
 def show(section: Section) -> None:
