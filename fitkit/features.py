@@ -90,13 +90,13 @@ def step_times(dataset: Dataset, statistic: Statistic = "median") -> pd.DataFram
     The statistic is over the steps of a rank (a group of steps counts with its mean), but for
     those that are warm-up; ranks are averaged.
     """
-    steps = _steps(dataset)
-    steps = steps[~_noise(steps).warm_up]
+    steps = timed_steps(dataset)
+    steps = steps[~noise_of_steps(steps).warm_up]
     by_rank = _aggregate(steps.groupby(["run_id", "rank"])[["step_s", "cpu_s"]], statistic)
     return _join(by_rank.groupby("run_id").mean().reset_index(), _runs(dataset))
 
 
-def _steps(dataset: Dataset) -> pd.DataFrame:
+def timed_steps(dataset: Dataset) -> pd.DataFrame:
     """Groups of steps of each rank in their order: ``step_s, cpu_s`` of a step, ``n_steps``."""
     columns = ["run_id", "rank", "epoch", "first_step", "n_steps", "duration_s", "cpu_s"]
     steps = dataset.read("steps", columns)
@@ -105,7 +105,7 @@ def _steps(dataset: Dataset) -> pd.DataFrame:
     return steps.assign(step_s=steps.duration_s / steps.n_steps, cpu_s=steps.cpu_s / steps.n_steps)
 
 
-def _noise(steps: pd.DataFrame) -> pd.DataFrame:
+def noise_of_steps(steps: pd.DataFrame) -> pd.DataFrame:
     """What disturbed the steps of each run and rank, in whose order the rows are.
 
     Returns
@@ -131,7 +131,7 @@ def _noise(steps: pd.DataFrame) -> pd.DataFrame:
 
 def step_notes(dataset: Dataset, run_ids: Collection[str]) -> list[str]:
     """What disturbed the steps of some runs: how much warm-up was left out, and stragglers."""
-    return _noise_notes(_steps(dataset), run_ids)
+    return _noise_notes(timed_steps(dataset), run_ids)
 
 
 def phase_notes(dataset: Dataset, run_ids: Collection[str]) -> list[str]:
@@ -141,7 +141,7 @@ def phase_notes(dataset: Dataset, run_ids: Collection[str]) -> list[str]:
 
 def _noise_notes(steps: pd.DataFrame, run_ids: Collection[str]) -> list[str]:
     steps = steps[steps.run_id.isin(list(run_ids))].reset_index(drop=True)
-    steps = steps.join(_noise(steps))
+    steps = steps.join(noise_of_steps(steps))
     notes = []
     warm = steps[steps.warm_up]
     if len(warm):
@@ -170,7 +170,7 @@ def phase_times(dataset: Dataset, statistic: Statistic = "median") -> pd.DataFra
     phases = _phases(dataset)
     keys = ["run_id", "rank", "phase"]
     each = _by_step(phases)
-    warm = _noise(_sums(each)).warm_up.to_numpy()
+    warm = noise_of_steps(_sums(each)).warm_up.to_numpy()
     steady = each[~warm[each.groupby(_STEP, dropna=False).ngroup()]]
     by_rank = _aggregate(steady.groupby(keys, dropna=False)[["duration_s", "cpu_s"]], statistic)
     in_step = phases.parent == "step"

@@ -21,7 +21,7 @@ PUBLIC = [
     "GroupedModel", "InputError", "LinearModel", "ParseError", "PerformanceModel", "SchemaError",
     "Summary", "compose", "fit", "ingest", "load_model", "term", "validate",
 ]  # fmt: skip
-JOURNEY = ["demo", "ingest", "show", "fit", "predict", "validate", "doctor"]
+JOURNEY = ["demo", "ingest", "show", "diagnose", "fit", "predict", "validate", "doctor"]
 
 
 def test_the_public_names_are_these() -> None:

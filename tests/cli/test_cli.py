@@ -184,6 +184,7 @@ def test_a_fault_of_ours_is_one_line_and_a_hint(
         "demo": ["demo", "d"],
         "ingest": ["ingest", "{log}", "-d", "ds"],
         "show": ["show", "{ds}"],
+        "diagnose": ["diagnose", "{ds}"],
         "fit": ["fit", "{ds}", "-o", "m.json"],
         "predict": ["predict", "{model}", "--at", "n=1"],
         "validate": ["validate", "{ds}", "--folds", "2"],
@@ -311,6 +312,7 @@ def test_json_is_one_document_for_every_verb(
     commands = {
         "ingest": ["{log}", "-d", "ds"],
         "show": ["{ds}"],
+        "diagnose": ["{ds}"],
         "fit": ["{ds}", "-o", "m.json", "--where", 'framework == "pytorch"'],
         "predict": ["{model}", "--at", "local_batch=4"],
         "validate": ["{ds}", "--where", 'framework == "pytorch"', "--folds", "3"],

@@ -1,0 +1,126 @@
+"""From which scale on more workers no longer pay, for each network as it was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from fitkit.dataset import Dataset
+from fitkit.fitting import Measurements, measurements, to_numbers
+from fitkit.models.columns import UNKNOWN, group_labels, keys, rows_by_key
+from fitkit.models.knees import MIN_SCALES, find_knee
+from fitkit.models.turning_points import turning_point
+
+Kind = Literal["weak", "strong"]
+_BATCH: dict[Kind, str] = {"weak": "local_batch", "strong": "global_batch"}
+
+_COLUMNS = [
+    "group", "kind", "batch", "n_runs", "n_scales", "n_max", "knee_status", "knee", "knee_low",
+    "knee_high", "knee_words", "fastest_status", "fastest", "fastest_words",
+]  # fmt: skip
+
+
+def scaling(data: Dataset | pd.DataFrame | Path | str, *, where: str | None = None) -> pd.DataFrame:
+    """Knee and fastest scale of each network that was measured with at least 5 numbers of workers.
+
+    Weak scaling keeps the batch of a worker, strong scaling that of all. Where a number of workers
+    was measured on several numbers of nodes, the runs on the fewest count. The knee is that of the
+    step, see `fitkit.models.knees.find_knee`; the fastest scale is that of the least time for a
+    sample, see `fitkit.models.turning_points.turning_point`.
+
+    Parameters
+    ----------
+    data
+        A dataset, its folder, or a DataFrame with the columns of recipe ``step``.
+    where
+        Condition on its rows.
+
+    Returns
+    -------
+    DataFrame
+        For each group of recipe ``step`` and batch: ``group``, ``kind`` (``weak`` or ``strong``),
+        ``batch`` (of a worker, or of all), ``n_runs``, ``n_scales``, ``n_max`` workers;
+        ``knee_status`` with ``knee`` and its 90 % interval ``knee_low``, ``knee_high`` (null
+        without one); ``fastest_status`` with the scale ``fastest`` (null without one); both in
+        words.
+
+    Raises
+    ------
+    FitError
+        If no row has a step time that can be used.
+    """
+    found = measurements(data, "step", where=where, statistic="median")
+    rows = [_row(curve) for curve in _curves(found)]
+    frame = pd.DataFrame(rows, columns=_COLUMNS)
+    return frame.sort_values(["group", "kind", "batch"], ignore_index=True)
+
+
+class _Curve(NamedTuple):
+    """Steps of one network and batch over the number of workers, in the order of both."""
+
+    group: str
+    kind: Kind
+    batch: float
+    workers: np.ndarray
+    step_s: np.ndarray
+
+
+def _curves(found: Measurements) -> Iterator[_Curve]:
+    runs = found.runs
+    groups = rows_by_key(keys(runs, found.recipe.groups))
+    labels = group_labels(groups, found.recipe.groups)
+    numbers = {name: _numbers(runs, name) for name in ("n_workers", "n_nodes", *_BATCH.values())}
+    times = runs[found.target].to_numpy(dtype=float)
+    for key, rows in groups.items():
+        for kind, name in _BATCH.items():
+            batches = numbers[name][rows]
+            for batch in np.unique(batches[np.isfinite(batches)]):
+                chosen = rows[batches == batch]
+                chosen = _densest(chosen, numbers["n_workers"], numbers["n_nodes"])
+                workers = numbers["n_workers"][chosen]
+                if len(np.unique(workers)) >= MIN_SCALES:
+                    order = np.lexsort((times[chosen], workers))
+                    label = labels[key].replace(UNKNOWN, "all runs")
+                    seconds = times[chosen][order]
+                    yield _Curve(label, kind, float(batch), workers[order], seconds)
+
+
+def _numbers(runs: pd.DataFrame, name: str) -> np.ndarray:
+    return to_numbers(runs[name]) if name in runs.columns else np.full(len(runs), np.nan)
+
+
+def _densest(rows: np.ndarray, workers: np.ndarray, nodes: np.ndarray) -> np.ndarray:
+    """Those of some rows that ran their number of workers on the fewest nodes it ran on."""
+    rows = rows[np.isfinite(workers[rows])]
+    _, scale = np.unique(workers[rows], return_inverse=True)
+    known = np.where(np.isfinite(nodes[rows]), nodes[rows], 0.0)
+    fewest = np.full(scale.max(initial=-1) + 1, np.inf)
+    np.minimum.at(fewest, scale, known)
+    return rows[known == fewest[scale]]
+
+
+def _row(curve: _Curve) -> dict[str, Any]:
+    knee = find_knee(curve.workers, curve.step_s)
+    # As many samples in a step as there are workers, or always the same number.
+    samples = curve.workers if curve.kind == "weak" else np.ones(len(curve.workers))
+    turn = turning_point(curve.workers, curve.step_s / samples)
+    return {
+        "group": curve.group,
+        "kind": curve.kind,
+        "batch": curve.batch,
+        "n_runs": len(curve.workers),
+        "n_scales": len(np.unique(curve.workers)),
+        "n_max": float(curve.workers.max()),
+        "knee_status": knee.status,
+        "knee": knee.at,
+        "knee_low": knee.low,
+        "knee_high": knee.high,
+        "knee_words": knee.text,
+        "fastest_status": turn.status,
+        "fastest": turn.at if turn.status == "turning point" else np.nan,
+        "fastest_words": turn.text,
+    }
