@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Self, cast, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from fitkit.errors import FitError
+from fitkit.models.bootstrap import bounds, linear_draws
 from fitkit.models.columns import n_rows
 from fitkit.models.estimator import Estimator, checked_times, require_fitted
 from fitkit.models.intervals import t_quantile
 from fitkit.models.parameters import (
+    Method,
     Parameter,
     Status,
     number,
@@ -22,13 +25,12 @@ from fitkit.models.parameters import (
 )
 from fitkit.models.regression import (
     Loss,
-    Regression,
     Solution,
     absurd_rows,
     log_likelihood,
     solve,
 )
-from fitkit.models.terms import Term, needed_columns, terms_named
+from fitkit.models.terms import needed_columns, terms_named
 
 if TYPE_CHECKING:
     pass
@@ -58,7 +60,8 @@ class LinearModel(Estimator):
         that of 0, 0.5 and 1 under which the times are likeliest, 1 unless another is better by
         half the 95 % quantile of chi-square, 1.92, and 1 below 8 rows.
     level
-        Level of the parameters' confidence intervals.
+        Level of the parameters' confidence intervals: those of normal theory where it holds, else
+        of the bootstrap over configurations, see `Parameter.method`.
     undetermined
         What to do with a term that the data cannot tell from earlier ones: ``raise`` a
         `FitError` that names it, or ``drop`` it and say so in its status.
@@ -138,9 +141,9 @@ class LinearModel(Estimator):
         if not solution.positive.any():
             raise FitError("no term explains any of the time", "choose other terms")
         self.n_obs_, self.dof_ = len(times), len(times) - int(solution.positive.sum())
-        regression = solution.regression(solution.positive) if self.dof_ else None
-        self._keep(solution, [term.name for term in kept], regression)
-        self.parameters_ = self._parameters(terms, status, solution, regression)
+        self._keep(solution, [term.name for term in kept])
+        self._evidence = solution, status
+        self.__dict__.pop("parameters_", None)
         return self
 
     def _choose(self, amounts: Mapping[str, np.ndarray], times: np.ndarray) -> dict[str, Status]:
@@ -190,76 +193,78 @@ class LinearModel(Estimator):
             best = 0
         return found[best], exponents[best]
 
-    def _keep(
-        self, solution: Solution, names: Sequence[str], regression: Regression | None
-    ) -> None:
+    def _keep(self, solution: Solution, names: Sequence[str]) -> None:
         """What predicting needs: the positive terms, their covariance, the noise."""
         positive = solution.positive
         self._active = [name for name, on in zip(names, positive, strict=True) if on]
+        self._estimates = solution.estimates[positive]
         self._covariance = np.full((int(positive.sum()),) * 2, np.nan)
         self.noise_ = float("nan")
-        if regression is not None:
+        if self.dof_:
+            regression = solution.regression(positive)
             self._covariance = regression.cov_params()
             self.noise_ = float(np.sqrt(regression.scale))
 
-    def _parameters(
-        self,
-        terms: Sequence[Term],
-        status: Mapping[str, Status],
-        solution: Solution,
-        regression: Regression | None,
-    ) -> list[Parameter]:
-        low, high, errors = self._bounds(solution, regression)
-        kept = [term.name for term in terms if status[term.name] == "positive"]
+    @cached_property
+    def parameters_(self) -> list[Parameter]:
+        """The terms; their bounds are found when first asked for, which most fits never are."""
+        require_fitted(self, "n_obs_")
+        solution, status = self._evidence
+        low, high, errors, method = self._bounds(solution)
+        kept = [name for name, state in status.items() if state == "positive"]
         parameters = []
-        for term in terms:
+        for term in terms_named(list(status)):
             figures, state = [np.nan] * 4, status[term.name]
+            how: Method = ""
             if term.name in kept:
                 k = kept.index(term.name)
                 figures = [float(v[k]) for v in (solution.estimates, errors, low, high)]
                 state = "positive" if solution.positive[k] else "zero"
+                how = method if np.isfinite(high[k]) else ""
             estimate, std_err, ci_low, ci_high = figures
             parameters.append(
-                Parameter(term.name, estimate, std_err, ci_low, ci_high, term.unit, state)
+                Parameter(term.name, estimate, std_err, ci_low, ci_high, term.unit, state, how)
             )
+        del self._evidence
         return parameters
 
-    def _bounds(
-        self, solution: Solution, regression: Regression | None
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Confidence bounds and standard errors, shape ``(terms,)`` each.
+    def _bounds(self, solution: Solution) -> tuple[np.ndarray, np.ndarray, np.ndarray, Method]:
+        """Confidence bounds and standard errors, shape ``(terms,)`` each, and how they came.
 
-        Where the data put terms at zero, bounds that take them to be nothing would be too narrow
-        for their neighbours, and bounds that let them go below zero forget what is known: both
-        kinds count, so an interval holds either way. The noise model is not trusted where the
-        residuals contradict it, see `Regression`. No bound is below zero.
+        Normal theory of weighted least squares where it holds: no term comes near its bound at
+        zero, and the residuals bear the noise model out, see `Regression.is_even`.
+        Else the bootstrap over configurations, which keeps every draw at zero or above. Of a term
+        that is at zero it says too little (D. W. K. Andrews, Econometrica 68, 2000): there the
+        upper bound is at least what normal theory adds to zero.
         """
         low, high, errors = (np.full(len(solution.positive), np.nan) for _ in range(3))
         whole = np.ones_like(solution.positive)
-        fits = [(solution.positive, regression)]
-        if not solution.positive.all() and self.n_obs_ > len(whole):
-            fits.append((whole, solution.regression(whole)))
-        for judged, fit in fits:
-            if fit is not None:
-                lower, upper = fit.conf_int(1 - self.level).T
-                low[judged] = np.fmin(low[judged], lower)
-                high[judged] = np.fmax(high[judged], upper)
-                errors[judged] = fit.bse
-        low = np.minimum(np.maximum(low, 0.0), solution.estimates)
-        return low, np.maximum(high, solution.estimates), errors
+        judged = whole if self.n_obs_ > len(whole) else solution.positive
+        if self.dof_ <= 0:
+            return low, high, errors, ""
+        regression = solution.regression(judged)
+        errors[judged] = regression.bse
+        if solution.positive.all() and regression.is_even():
+            lower, upper = regression.normal_bounds(1 - self.level)
+            if np.all(lower > 0):
+                return lower, upper, errors, "normal theory"
+        weighted = solution.design[:, judged] * solution.weights[:, None]
+        drawn = linear_draws(weighted, solution.times * solution.weights)
+        estimates = solution.estimates[judged]
+        lower, upper = bounds(estimates, drawn, self.level, self.n_obs_, self.dof_)
+        low[judged], high[judged] = np.maximum(lower, 0.0), upper
+        nothing = judged & ~solution.positive
+        half = t_quantile(self.level, self.dof_) * errors[nothing]  # only above can it miss
+        high[nothing] = np.maximum(high[nothing], half)
+        return low, high, errors, "bootstrap"
 
     # -- using it --------------------------------------------------------------------------
 
     def _design(self, X: Any) -> np.ndarray:
-        require_fitted(self, "parameters_")
+        require_fitted(self, "n_obs_")
         rows = n_rows(X)
         columns = [term.amount(X, rows) for term in terms_named(self._active)]
         return np.column_stack(columns) if columns else np.zeros((rows, 0))
-
-    @property
-    def _estimates(self) -> np.ndarray:
-        by_name = {p.term: p.estimate for p in self.parameters_}
-        return np.array([by_name[name] for name in self._active])
 
     def predict(self, X: Any) -> np.ndarray:
         """Seconds for each row of ``X``, shape ``(rows,)``; NaN where a column is null."""
@@ -318,6 +323,8 @@ class LinearModel(Estimator):
             [[number(v) for v in row] for row in state["covariance"]], dtype=float
         ).reshape(len(model._active), len(model._active))
         model.parameters_ = parameters_from_json(state["parameters"])
+        by_name = {p.term: p.estimate for p in model.parameters_}
+        model._estimates = np.array([by_name[name] for name in model._active])
         if [p.term for p in model.parameters_] != names:
             raise ValueError("parameters of other terms")
         if not np.all(model._estimates > 0):

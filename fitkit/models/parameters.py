@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Status = Literal["positive", "zero", "undetermined", "unknown"]
+Method = Literal["normal theory", "bootstrap", ""]
 _FIGURES = ("estimate", "std_err", "ci_low", "ci_high")
 
 
@@ -28,6 +29,9 @@ class Parameter:
     status
         ``positive``; ``zero``: the data put it at the bound; ``undetermined``: the data cannot
         tell its term from others, it was left out; ``unknown``: a column it needs is null.
+    method
+        How the bounds were found: ``normal theory``; ``bootstrap`` over configurations, see
+        `fitkit.models.bootstrap`; or empty, where the model has its own way, or there are none.
     """
 
     term: str
@@ -37,13 +41,14 @@ class Parameter:
     ci_high: float
     unit: str
     status: Status
+    method: Method = ""
 
 
 def parameter_frame(parameters: Sequence[Parameter]) -> pd.DataFrame:
-    """Parameters as a frame: ``term, estimate, std_err, ci_low, ci_high, unit, status``."""
+    """Parameters as a frame: the columns are the fields of `Parameter`, in their order."""
     import pandas as pd  # here, so that predicting needs numpy alone
 
-    names = ["term", *_FIGURES, "unit", "status"]
+    names = ["term", *_FIGURES, "unit", "status", "method"]
     return pd.DataFrame([vars(parameter) for parameter in parameters], columns=names)
 
 
@@ -58,16 +63,18 @@ def parameters_from_json(state: Sequence[Mapping[str, Any]]) -> list[Parameter]:
     Raises
     ------
     ValueError
-        If a figure is infinite, or a status is unknown.
+        If a figure is infinite, or a status or a method is unknown.
     """
     found = []
     for p in state:
         if p["status"] not in get_args(Status):
             raise ValueError(f"status {p['status']!r}")
-        figures = {key: number(p[key]) for key in _FIGURES}
-        found.append(
-            Parameter(term=str(p["term"]), unit=str(p["unit"]), status=p["status"], **figures)
-        )
+        method = p.get("method", "")  # older files do not tell
+        if method not in get_args(Method):
+            raise ValueError(f"method {method!r}")
+        estimate, std_err, low, high = (number(p[key]) for key in _FIGURES)
+        term, unit = str(p["term"]), str(p["unit"])
+        found.append(Parameter(term, estimate, std_err, low, high, unit, p["status"], method))
     return found
 
 

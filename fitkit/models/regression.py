@@ -24,6 +24,8 @@ _MADS = 6.0  # half the width of that band
 _MOST_ABSURD = 0.2  # of the rows; more are no accident
 _SEARCHES = 30
 _SINGULAR = 1e-15  # of the largest singular value
+_CONTRADICTED = 0.25  # level of the test of the noise model
+_TELLING = 20  # rows from which on that test finds what would matter
 _ALONE = 1e-9  # 1 - leverage below which rounding alone is left of a residual
 
 
@@ -183,8 +185,8 @@ class Regression:
         kept = values > _SINGULAR * values[0]
         inverse = (right[kept].T / values[kept]) @ left[:, kept].T / columns[:, None]
         self._estimates = inverse @ times
-        self._dof = len(times) - int(kept.sum())
-        residuals = times - design @ self._estimates
+        self._left, self._dof = left[:, kept], len(times) - int(kept.sum())
+        self._residuals = residuals = times - design @ self._estimates
         self.scale = float(residuals @ residuals) / self._dof
         self._covariance = self.scale * (inverse @ inverse.T)
         self.bse = np.sqrt(np.diag(self._covariance))
@@ -197,6 +199,32 @@ class Regression:
         """Confidence bounds, shape ``(terms, 2)``, that miss the truth with probability alpha."""
         half = t_quantile(1 - alpha / 2, self._dof) * self._cautious
         return np.column_stack([self._estimates - half, self._estimates + half])
+
+    def normal_bounds(self, alpha: float) -> tuple[np.ndarray, np.ndarray]:
+        """Confidence bounds by the noise model alone, shape ``(terms,)`` each."""
+        half = t_quantile(1 - alpha / 2, self._dof) * self.bse
+        return self._estimates - half, self._estimates + half
+
+    def is_even(self) -> bool:
+        """Whether the residuals bear the noise model out: their size does not follow the columns.
+
+        The studentised test of Breusch and Pagan (Koenker, Journal of Econometrics 17, 1981), of
+        the squares of the residuals on an orthogonal base of the columns, at the 25 %
+        level, which suits a test that only decides how to go on (Bancroft, Biometrics 20, 1964), in
+        the form with an F quantile, which holds for few rows. Fewer than 20 rows bear nothing out.
+        """
+        from scipy.special import fdtri  # here, so that predicting needs numpy alone
+
+        squares = self._residuals**2
+        away = squares - squares.mean()
+        base = np.linalg.qr(np.column_stack([np.ones(len(away)), self._left]))[0][:, 1:]
+        explained = float(np.sum((base.T @ away) ** 2))
+        free = len(away) - base.shape[1] - 1
+        if len(away) < _TELLING or free <= 0:
+            return False
+        rest = max(float(away @ away) - explained, 0.0)
+        limit = fdtri(base.shape[1], free, 1 - _CONTRADICTED)
+        return bool(explained * free <= limit * rest * base.shape[1])
 
     def cov_params(self) -> np.ndarray:
         """Covariance of the estimates, shape ``(terms, terms)``."""

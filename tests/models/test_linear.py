@@ -46,10 +46,11 @@ def exact(frame, truth):
     return amounts(frame, truth) @ np.array(list(truth.values()))
 
 
-def noisy(frame, truth, seed, noise=0.05):
-    return exact(frame, truth) * (
-        1 + noise * np.random.default_rng(seed).standard_normal(len(frame))
-    )
+def noisy(frame, truth, seed, noise=0.05, exponent=1.0):
+    """Normal noise that grows as the time to a power, the same for the middle time."""
+    times = exact(frame, truth)
+    size = noise * (times / np.exp(np.log(times).mean())) ** (exponent - 1)
+    return times * (1 + size * np.random.default_rng(seed).standard_normal(len(frame)))
 
 
 def by_term(model):
@@ -163,31 +164,28 @@ def reweighted(frame, names, times, k):
     return result
 
 
-def wider_bounds(expected, alpha):
-    """Bounds by the noise model, or by HC3 where they are wider."""
-    plain, robust = expected.conf_int(alpha), expected.get_robustcov_results("HC3", use_t=True)
-    low, high = zip(plain.T, robust.conf_int(alpha).T, strict=True)
-    return np.minimum(*low), np.maximum(*high)
-
-
 class TestAgainstStatsmodels:
     @pytest.mark.parametrize("k", [0.0, 0.5, 1.0])
-    @pytest.mark.parametrize("seed", [0, 1, 2])
-    @pytest.mark.parametrize("level", [0.5, 0.9, 0.99])
-    def test_positive_terms_have_its_estimates_errors_and_intervals(self, k, seed, level):
+    @pytest.mark.parametrize("level", [0.5, 0.9])
+    def test_where_normal_theory_holds_it_is_weighted_least_squares(self, k, level):
         frame, truth = DESIGNS["a step over workers and batches"]
-        times = noisy(frame, truth, seed)
-        expected = reweighted(frame, STEP, times, k)
-        model = LinearModel(STEP, k, level, loss="squares").fit(frame, times)
-        found = model.params_.set_index("term")
-        assert (found.status == "positive").all()
-        np.testing.assert_allclose(found.estimate, expected.params, rtol=1e-9)
-        np.testing.assert_allclose(found.std_err, expected.bse, rtol=1e-9)
-        low, high = wider_bounds(expected, 1 - level)
-        np.testing.assert_allclose(found.ci_low, np.maximum(low, 0), rtol=1e-8, atol=1e-12)
-        np.testing.assert_allclose(found.ci_high, high, rtol=1e-8)
-        assert model.dof_ == expected.df_resid
-        assert model.noise_ == pytest.approx(np.sqrt(expected.scale), rel=1e-9)
+        n_compared = 0
+        for seed in range(10):
+            times = noisy(frame, truth, seed, exponent=k)
+            expected = reweighted(frame, STEP, times, k)
+            model = LinearModel(STEP, k, level, loss="squares").fit(frame, times)
+            found = model.params_.set_index("term")
+            assert (found.status == "positive").all()
+            np.testing.assert_allclose(found.estimate, expected.params, rtol=1e-9)
+            np.testing.assert_allclose(found.std_err, expected.bse, rtol=1e-9)
+            assert model.dof_ == expected.df_resid
+            assert model.noise_ == pytest.approx(np.sqrt(expected.scale), rel=1e-9)
+            if set(found.method) == {"normal theory"}:
+                n_compared += 1
+                low, high = expected.conf_int(1 - level).T
+                np.testing.assert_allclose(found.ci_low, low, rtol=1e-8)
+                np.testing.assert_allclose(found.ci_high, high, rtol=1e-8)
+        assert n_compared >= 5  # the test of the noise model refuses one in four
 
     @pytest.mark.parametrize("k", [0.0, 0.5, 1.0])
     @pytest.mark.parametrize("level", [0.5, 0.9, 0.99])
@@ -205,7 +203,7 @@ class TestAgainstStatsmodels:
         np.testing.assert_allclose(low, np.maximum(table.obs_ci_lower, 0), rtol=1e-4)
         np.testing.assert_allclose(high, table.obs_ci_upper, rtol=1e-5)
 
-    def test_at_the_bound_intervals_hold_with_and_without_the_term(self):
+    def test_at_the_bound_the_errors_are_its_and_the_bounds_are_of_the_bootstrap(self):
         frame, truth = DESIGNS["a term that costs nothing"]
         at_bound = 0
         for seed in range(10):
@@ -217,16 +215,10 @@ class TestAgainstStatsmodels:
             # The weights are those of the fit without the term that costs nothing.
             weights = reweighted(frame, STEP, times, 1.0).model.weights
             expected = WLS(times, amounts(frame, truth), weights=weights).fit()
-            low, high = np.maximum(wider_bounds(expected, 0.1), 0)
-            without = WLS(times, amounts(frame, STEP), weights=weights).fit()
-            inner = np.maximum(wider_bounds(without, 0.1), 0)
-            low[:3], high[:3] = np.minimum(low[:3], inner[0]), np.maximum(high[:3], inner[1])
             found = model.params_
             np.testing.assert_allclose(found.std_err, expected.bse, rtol=0.02)
-            np.testing.assert_allclose(
-                found.ci_low, np.minimum(low, found.estimate), rtol=0.02, atol=1e-9
-            )
-            np.testing.assert_allclose(found.ci_high, np.maximum(high, found.estimate), rtol=0.02)
+            assert (found.method == "bootstrap").all()
+            assert by_term(model)["log_workers"].ci_low == 0
             assert model.dof_ == len(frame) - 3
         assert at_bound >= 3
 

@@ -204,6 +204,7 @@ class TestUsing:
         table = LinearModel(STEP).fit(frame, noisy(frame, dict.fromkeys(STEP, 1e-3), 0)).params_
         assert table.columns.tolist() == [
             "term", "estimate", "std_err", "ci_low", "ci_high", "unit", "status",
+            "method",
         ]  # fmt: skip
         assert table.term.tolist() == STEP
         assert table.unit.tolist() == ["s", "s/sample", "s/worker"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,14 +19,23 @@ from fitkit.models.parameters import (
 )
 
 NAN = math.nan
-KNOWN = Parameter("fixed", 0.5, 0.1, 0.3, 0.7, "s", "positive")
+KNOWN = Parameter("fixed", 0.5, 0.1, 0.3, 0.7, "s", "positive", "bootstrap")
 UNKNOWN = Parameter("per_sample", NAN, NAN, NAN, NAN, "s/sample", "unknown")
 
 
 def test_a_frame_has_a_row_for_each():
     frame = parameter_frame([KNOWN, UNKNOWN])
-    assert list(frame) == ["term", "estimate", "std_err", "ci_low", "ci_high", "unit", "status"]
-    assert frame.iloc[0].tolist() == ["fixed", 0.5, 0.1, 0.3, 0.7, "s", "positive"]
+    assert list(frame) == [
+        "term",
+        "estimate",
+        "std_err",
+        "ci_low",
+        "ci_high",
+        "unit",
+        "status",
+        "method",
+    ]
+    assert frame.iloc[0].tolist() == ["fixed", 0.5, 0.1, 0.3, 0.7, "s", "positive", "bootstrap"]
     assert frame.status.tolist() == ["positive", "unknown"]
     assert frame.estimate.isna().tolist() == [False, True]
     assert list(parameter_frame([])) == list(frame)
@@ -51,6 +61,14 @@ def test_an_unknown_status_is_named(status):
     (state,) = parameters_to_json([KNOWN])
     with pytest.raises(ValueError, match=f"status {status!r}"):
         parameters_from_json([{**state, "status": status}])
+
+
+def test_an_older_file_does_not_tell_the_method_and_an_unknown_one_is_named():
+    (state,) = parameters_to_json([KNOWN])
+    (again,) = parameters_from_json([{k: v for k, v in state.items() if k != "method"}])
+    assert again == replace(KNOWN, method="")
+    with pytest.raises(ValueError, match="method 'guess'"):
+        parameters_from_json([{**state, "method": "guess"}])
 
 
 @pytest.mark.parametrize("value", [NAN, math.inf, -math.inf, np.float64("nan")], ids=repr)
