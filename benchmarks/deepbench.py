@@ -25,10 +25,15 @@ TRIAL = Trial(
 )
 
 
+def load(shared: Path, folder: Path) -> pd.DataFrame:
+    """All rows of all chips."""
+    path = shared / "public_tables/deepbench/allreduce.csv"
+    return TRIAL.frame(ingest(path, "deepbench_allreduce", folder))
+
+
 def section(shared: Path, folder: Path) -> Section:
     """All lines of the data set."""
-    path = shared / "public_tables/deepbench/allreduce.csv"
-    frame = TRIAL.frame(ingest(path, "deepbench_allreduce", folder))
+    frame = load(shared, folder)
     is_given = (frame.n_ranks == 16) & frame.n_bytes.isin([4 * n for n in GIVEN_FLOATS])
     known = (frame.n_ranks <= 8) | (is_given & (frame.device != MANYCORE))
     test = frame[~known]

@@ -36,11 +36,17 @@ def load(shared: Path, folder: Path) -> pd.DataFrame:
     return TRIAL.pool(frame[is_training & frame.global_batch.notna()])
 
 
+def split(frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """All other rows, and the largest scale of each family that has two scales or more."""
+    scale = frame.groupby("family").n_workers
+    held = (scale.transform("nunique") > 1) & (frame.n_workers == scale.transform("max"))
+    return frame[~held], frame[held]
+
+
 def families(frame: pd.DataFrame) -> pd.DataFrame:
     """Of each family with held-out rows: scales, how much larger they are, and all errors."""
     scale = frame.groupby("family").n_workers
-    held = (scale.transform("nunique") > 1) & (frame.n_workers == scale.transform("max"))
-    train, test = frame[~held], frame[held]
+    train, test = split(frame)
     found = errors(TRIAL.predict(train, test, "scale-up"), test.step_s)
     by_family = found.groupby(test.family).mean()
     trained = train.groupby("family").n_workers.max()

@@ -78,14 +78,14 @@ def job_errors(
 ) -> pd.DataFrame:
     """Mean error of each job, by network and cluster, of fitkit and of every baseline."""
     of_seed = []
-    for train, test in _whole(frame, split):
+    for train, test in whole(frame, split):
         predicted = TRIAL.predict(train, test, question).join(_tools(train, test, pythons))
         found = errors(predicted, test.step_s)
         of_seed.append(found.groupby([test[name] for name in JOB]).mean())
     return pd.concat(of_seed).groupby(level=JOB).mean()
 
 
-def _whole(frame: pd.DataFrame, split: Splits) -> Iterator[tuple[pd.DataFrame, pd.DataFrame]]:
+def whole(frame: pd.DataFrame, split: Splits) -> Iterator[tuple[pd.DataFrame, pd.DataFrame]]:
     """Training and test rows of all jobs, seed by seed."""
     jobs = [job for _, job in frame.groupby(JOB)]
     for masks in zip(*map(split, jobs), strict=True):

@@ -16,21 +16,34 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from time import process_time
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 from lines import Line, Section, show
 
 import fitkit
+from fitkit.fitting import measurements
+from fitkit.models.columns import number_columns
+from fitkit.parallel import one_thread
 
 DATA = Path(__file__).parents[1] / "data"
 TITLE = "Speed"
 TEXT = """
 CPU seconds of a fit in a process of its own, one thread, the least of two; beside it those of the
 whole process, with the start of Python and all imports. Layers of unknown shape are fitted each on
-its own. A step model chooses among its forms by cross-validation and grows trees.
+its own. A step model chooses among its forms by cross-validation and grows trees; what its
+intervals cost stands in a section of its own.
+"""
+ADDED = "What intervals and the guard cost"
+ADDED_TEXT = """
+CPU seconds that held-out errors, guard and identifiability add to the fit of a step model, in a
+process of its own, one thread, the least of two; and how many configurations a model predicts in a
+CPU second, with intervals and all that is said of them, the most of three.
 """
 LIMIT_S = 2.0
+LIMIT_ADDED_S = 5.0
+LEAST_PREDICTED = 100_000.0
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
@@ -92,16 +105,16 @@ FITS: dict[str, tuple[str, pd.DataFrame, pd.DataFrame]] = {
     "step, 1,000 runs of a network": ("step", runs(1, 1000), runs(1, 40)),
     "step, 1,000 runs of four networks": ("step", runs(4, 250), runs(1, 40)),
 }
-JUDGED = tuple(FITS)[:2]
+LAYERS, STEPS = tuple(FITS)[:2]
 
 
-def of_fit(name: str, *, warm: bool) -> float:
+def of_fit(name: str, *words: str) -> float:
     """Least CPU time of two fits, each in a process of its own.
 
-    Of the fit alone if the process is warm, everything being imported, else of all that the
-    process did.
+    Of the fit alone with ``--warm``, everything being imported, else of all that the process did;
+    with ``--bare`` without intervals and guard.
     """
-    words = [sys.executable, __file__, "--fit", name, *(["--warm"] if warm else [])]
+    words = (sys.executable, __file__, "--fit", name, *words)
     return min(
         float(
             subprocess.run(
@@ -112,24 +125,56 @@ def of_fit(name: str, *, warm: bool) -> float:
     )
 
 
-def fit_here(name: str, *, warm: bool) -> float:
+def fit_here(name: str, *, warm: bool, is_bare: bool) -> float:
     """CPU time of a fit in this process, which has done nothing else."""
     recipe, frame, small = FITS[name]
+    fit = bare_fit if is_bare else fitkit.fit
     if not warm:
-        fitkit.fit(frame, recipe)
+        fit(frame, recipe)
         return process_time()
-    fitkit.fit(small, recipe)
-    return of_call(lambda: fitkit.fit(frame, recipe))
+    fit(small, recipe)
+    return of_call(lambda: fit(frame, recipe))
+
+
+def bare_fit(frame: pd.DataFrame, name: str) -> None:
+    """Fit a recipe, without intervals and guard."""
+    found = measurements(frame, name)
+    recipe, pooled = found.recipe, found.pooled
+    columns = {str(column): pooled[column].to_numpy() for column in pooled.columns}
+    numeric = number_columns(columns, recipe.columns, len(pooled))
+    groups = {column: columns[column] for column in recipe.groups}
+    rows = SimpleNamespace(**vars(numeric), **groups)
+    with one_thread():
+        recipe.estimator("interpolation").fit(rows, columns[found.target])
 
 
 def section(_shared: Path, _folder: Path) -> Section:
     """CPU seconds of fits."""
     lines = []
     for name in FITS:
-        bar = LIMIT_S if name in JUDGED else None
-        whole = {"with_imports": of_fit(name, warm=False)}
-        lines.append(Line(name, of_fit(name, warm=True), bar, whole, unit="s"))
+        bare = () if name == LAYERS else ("--bare",)
+        bar = LIMIT_S if name in (LAYERS, STEPS) else None
+        whole = {"with_imports": of_fit(name, *bare)}
+        lines.append(Line(name, of_fit(name, "--warm", *bare), bar, whole, unit="s"))
     return Section(TITLE, TEXT, lines)
+
+
+def added(_shared: Path, _folder: Path) -> Section:
+    """CPU seconds that intervals add to a fit, and predictions in a second."""
+    more = of_fit(STEPS, "--warm") - of_fit(STEPS, "--warm", "--bare")
+    recipe, frame, _ = FITS[STEPS]
+    model = fitkit.fit(frame, recipe)
+    many = {str(name): np.tile(frame[name].to_numpy(), 100) for name in frame}
+    n = len(many["n_workers"])
+    seconds = min(of_call(lambda: model.predict_columns(many, n)) for _ in range(3))
+    return Section(
+        ADDED,
+        ADDED_TEXT,
+        [
+            Line(f"added to: {STEPS}", more, LIMIT_ADDED_S, unit="s"),
+            Line("configurations a second", n / seconds, None, least=LEAST_PREDICTED, unit="/s"),
+        ],
+    )
 
 
 def others() -> None:
@@ -155,9 +200,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--fit", choices=[*FITS], help=argparse.SUPPRESS)
     parser.add_argument("--warm", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--bare", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.fit:
-        print(fit_here(given.fit, warm=given.warm))
+        print(fit_here(given.fit, warm=given.warm, is_bare=given.bare))
         return
     show(section(Path(), Path()))
     others()

@@ -39,12 +39,23 @@ COMMS = Trial(
 SIZES_MIB = (1, 4, 16, 64, 256, 1024)
 
 
-def megatron(shared: Path, folder: Path) -> Section:
-    """Iteration times from 100 and from 300 configurations."""
+def load(shared: Path, folder: Path) -> pd.DataFrame:
+    """Iteration times in the order of the file."""
     path = shared / "public_tables/vtrain/ground_truth_single.csv"
     dataset = ingest(path, "vtrain_megatron", folder)
     in_file = dataset.read("runs", ["run_id"]).run_id
-    frame = STEPS.frame(dataset).set_index("run_id").loc[in_file].reset_index()
+    return STEPS.frame(dataset).set_index("run_id").loc[in_file].reset_index()
+
+
+def tables(shared: Path, folder: Path) -> pd.DataFrame:
+    """Rows of the all-reduce tables."""
+    paths = sorted((shared / "public_tables/vtrain").glob("*_LUT"))
+    return COMMS.frame(ingest(paths, "vtrain_allreduce", folder))
+
+
+def megatron(shared: Path, folder: Path) -> Section:
+    """Iteration times from 100 and from 300 configurations."""
+    frame = load(shared, folder)
     lines = []
     for n_train, bar in ((100, 0.065), (300, 0.025)):
         of_seed = []
@@ -59,8 +70,7 @@ def megatron(shared: Path, folder: Path) -> Section:
 
 def all_reduce(shared: Path, folder: Path) -> Section:
     """Each of the six tables from six sizes."""
-    paths = sorted((shared / "public_tables/vtrain").glob("*_LUT"))
-    frame = COMMS.frame(ingest(paths, "vtrain_allreduce", folder))
+    frame = tables(shared, folder)
     given, drawn = {}, {}
     for name, table in frame.groupby("run_id"):
         table = table.sort_values("n_bytes", ignore_index=True)

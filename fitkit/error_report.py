@@ -15,6 +15,7 @@ import pandas as pd
 from fitkit.display import DASH, Summary, Table, format_share
 from fitkit.models.baselines import BASELINES
 from fitkit.models.columns import is_null
+from fitkit.models.domain import STAMP
 from fitkit.models.terms import TERMS
 from fitkit.report import ErrorPage, error_page
 
@@ -186,7 +187,11 @@ class ErrorReport:
     def _extrapolated(self) -> str:
         """How many rows lie outside what the fit that predicts them had measured."""
         far = int((self.rows.status == "extrapolated").sum()) if "status" in self.rows else 0
-        return f"{far} of {len(self.rows)} lie outside the range of their fit" if far else ""
+        if not far:
+            return ""
+        forced = int(self.rows.reason.astype(str).str.startswith(STAMP).sum())
+        text = f"{far} of {len(self.rows)} lie outside the range of their fit"
+        return f"{text}, {forced} of them so far that nobody would be answered unasked"
 
     def _worst(self) -> str:
         groups = self.groups[self.groups.by.isin(["layer and phase", "phase", "held out"])]

@@ -34,6 +34,7 @@ _GROUPINGS = ("phase", "layer_group", "layer", "network", "device", "n_workers",
 # Features that name something, even if they look like numbers: a placement of 1123 is no 1,123.
 _NAMES = ("network", "layer", "layer_type", "weight_shape", "placement")
 
+_SHOWN_RUNS = 5
 _SCALE = "n_workers"  # a larger one is what a model that was fitted to small runs is asked
 
 
@@ -160,7 +161,7 @@ def validate(
         if found.target != model.target:
             raise ValueError(f"the model predicts {model.target}, not {found.target}")
         trial = _Trial("all rows, with a model fitted elsewhere", _given(model), level)
-        report = _judge(found, trial, model.params_)
+        report = _judge(found, trial, model)
         report.is_held_out = False
         return report
     split = Split(hold_out, leave_out, folds, scale_up, keep_smallest, seed)
@@ -174,7 +175,7 @@ def validate(
             found = measurements(data, recipe, **asked, statistic=choice.statistic)  # type: ignore[arg-type]
             found = replace(found, notes=(*found.notes, choice.reason))
     trial = _Trial(str(split), _folds(split), level)
-    return _judge(found, trial, fit_measurements(found).params_)
+    return _judge(found, trial, fit_measurements(found))
 
 
 Predictions = tuple[pd.DataFrame, list[str]]
@@ -295,7 +296,7 @@ def _work(found: Measurements) -> np.ndarray:
 # -- judging -------------------------------------------------------------------------------
 
 
-def _judge(found: Measurements, trial: _Trial, parameters: pd.DataFrame) -> ErrorReport:
+def _judge(found: Measurements, trial: _Trial, model: PerformanceModel) -> ErrorReport:
     rows, notes = trial.rows(found)
     if rows.predicted_s.notna().sum() == 0:
         reasons = ", ".join(sorted(set(rows.reason.astype(str)))[:3])
@@ -308,12 +309,19 @@ def _judge(found: Measurements, trial: _Trial, parameters: pd.DataFrame) -> Erro
         level=trial.level,
         rows=rows,
         runs=_run_totals(found, rows),
-        parameters=parameters,
+        parameters=model.params_,
         clocks=_clocks(found, rows, trial),
         groups=_groups(found, rows),
-        notes=[*found.notes, *notes, *_refusals(rows)],
+        notes=[*found.notes, *notes, *_refusals(rows), *_further_runs(model)],
         n_runs=len(found.run_ids),
     )
+
+
+def _further_runs(model: PerformanceModel) -> list[str]:
+    """Which runs would determine what the data at hand leave open."""
+    runs = [f"{run} ({group})" for group, run in model.suggestions().items()]
+    more = [f"{len(runs) - _SHOWN_RUNS} more such runs are in the model's summary"]
+    return [*runs[:_SHOWN_RUNS], *(more if len(runs) > _SHOWN_RUNS else [])]
 
 
 def _refusals(rows: pd.DataFrame) -> list[str]:

@@ -14,6 +14,7 @@ import numpy as np
 
 from fitkit.cli.options import common, print_json, print_result, say, typed
 from fitkit.display import Summary, Table, format_quantity
+from fitkit.models.domain import STAMP
 from fitkit.models.loading import load_model
 from fitkit.models.matching import text_columns
 from fitkit.models.performance import PerformanceModel
@@ -87,7 +88,7 @@ def command(
         for i in range(n_rows)
     ]
     if as_json:
-        print_json({"predictions": rows})
+        print_json({"predictions": rows, "allow_extrapolation": allow_extrapolation})
     else:
         print_result(_summary(fitted, rows, list(columns), level))
     reasons = [row["reason"] for row in rows if row["status"] == "refused"]
@@ -172,6 +173,12 @@ def _summary(
     ]
     more = len(rows) - len(cells)
     notes = [f"{more:,} more rows are not shown; --json has all of them"] if more else []
+    forced = sum(row["reason"].startswith(STAMP) for row in rows)
+    if forced:
+        notes.append(
+            f"{forced} of {len(rows)} lie so far outside that they are answered only because "
+            "extrapolation was allowed"
+        )
     names = (*features, "predicted", "low", "high", "status", "reason")
     what = f"{model.statistic} over steps and repetitions"
     title = f"{model.target} of recipe {model.recipe.name}: {what}, with its {level:.0%} interval"

@@ -12,6 +12,7 @@ from fitkit.dataset import Dataset
 from fitkit.errors import ExtrapolationWarning, FitError
 from fitkit.features import Statistic, layer_times, phase_times
 from fitkit.fitting import CLOCK_RESOLUTION_S, Measurements, fit_measurements, measurements
+from fitkit.models.domain import STAMP
 from fitkit.models.layer_sums import account_for, step_from_layers
 from fitkit.models.performance import PerformanceModel
 
@@ -169,6 +170,12 @@ class StepParts:
         old = rows.run_id.isin(training)
         predicted = self._predicted(recipe, rows[old], rows)
         lacking = predicted.predicted_s.isna()
+        forced = int(predicted.reason.str.startswith(STAMP).sum())
+        if forced:
+            notes.append(
+                f"{forced} of {len(rows)} predictions of {recipe} lie so far outside the range of "
+                "their fit that nobody would be answered unasked"
+            )
         if lacking.any():
             run_id, reason = rows.run_id[lacking].iloc[0], predicted.reason[lacking].iloc[0]
             notes.append(f"run_id {run_id}: no time of its {recipe}: {reason}")

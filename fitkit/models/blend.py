@@ -92,6 +92,14 @@ class Blend(Estimator):
         doubt = logs.std(axis=0)
         return log_interval(np.exp(logs.mean(axis=0)), self.noise_, self.dof_, level, doubt)
 
+    def settled(self) -> Self:
+        """A blend of what its models settled on; a model that could not be fitted stays out."""
+        return type(self)({name: model.settled() for name, model in self.models_.items()})
+
+    def disagreement(self, X: Any) -> np.ndarray:
+        """Log of the longest by the shortest time that its models give, shape ``(rows,)``."""
+        return np.ptp(self._logs(X), axis=0)
+
     @property
     def description(self) -> str:
         """What is blended."""

@@ -85,6 +85,8 @@ class CollectiveModel(Estimator):
     '1e-05 s, 1e+10 bytes a second'
     """
 
+    intervals_by = "held-out rows"
+
     def __init__(self, groups: Sequence[str] = (), level: float = 0.9) -> None:
         self.groups = groups
         self.level = level

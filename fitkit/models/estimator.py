@@ -10,12 +10,13 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from fitkit.errors import FitError
+from fitkit.models.columns import n_rows
 from fitkit.models.parameters import parameter_frame
 
 if TYPE_CHECKING:
@@ -80,6 +81,40 @@ class Estimator(ABC):
     @abstractmethod
     def predict(self, X: Any) -> np.ndarray:
         """Seconds for each row of ``X``, shape ``(rows,)``."""
+
+    # What its own intervals rest on: normal theory; errors of rows that were held out, which say
+    # nothing about what lies beyond; or a posterior, which does.
+    intervals_by: ClassVar[Literal["theory", "held-out rows", "posterior"]] = "theory"
+
+    def settled(self) -> Self:
+        """An unfitted copy that takes as given what this fit chose, so that fits of it are alike.
+
+        An argument that is ``select`` has the chosen value as attribute with an underscore.
+        """
+        again: Self = fresh(self)
+        chosen = {
+            name: getattr(self, f"{name}_")
+            for name, value in self.get_params(deep=False).items()
+            if isinstance(value, str) and value == "select"
+        }
+        return again.set_params(**chosen)
+
+    def relative_width(self, X: Any) -> np.ndarray:
+        """Half the width of the model's own interval by its middle, shape ``(rows,)``."""
+        low, high = self.predict_interval(X)
+        return np.asarray((high - low) / (high + low))
+
+    def disagreement(self, X: Any) -> np.ndarray:
+        """Log of the longest by the shortest time that equally good forms give each row.
+
+        Shape ``(rows,)``; zero where there is one form only.
+        """
+        return np.zeros(n_rows(X))
+
+    def predict_interval(self, X: Any, level: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
+        """Interval that a new measurement falls into, in seconds; NaN where none is known."""
+        nothing = np.full(n_rows(X), np.nan)
+        return nothing, nothing
 
     @property
     def params_(self) -> pd.DataFrame:

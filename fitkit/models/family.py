@@ -35,6 +35,8 @@ class FamilyModel(Estimator):
         Posterior of their parameters.
     """
 
+    intervals_by = "posterior"
+
     def __init__(self, terms: Sequence[str], family: Family) -> None:
         self.terms = terms
         self.family = family

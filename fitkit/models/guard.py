@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import math
+from collections.abc import Mapping
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 
 # Beyond this distance a prediction is refused unless the user insists.
 MAX_DOUBLINGS = 2.0
 _SAME = 1e-9  # relative difference of a value that rounding alone explains
-_LARGEST = 1e30  # beyond it, and below its reciprocal, products of features overflow
+LARGEST = 1e30  # beyond it, and below its reciprocal, products of features overflow
 
 Box = dict[str, tuple[float, float]]
 
@@ -25,11 +27,11 @@ def check_measurable(columns: Mapping[str, np.ndarray]) -> None:
     """
     for name, values in columns.items():
         known = values[~np.isnan(values)]
-        good = (known == 0) | ((known >= 1 / _LARGEST) & (known <= _LARGEST))
+        good = (known == 0) | ((known >= 1 / LARGEST) & (known <= LARGEST))
         if not good.all():
             raise ValueError(
                 f"column {name}: {known[~good][0]:g} cannot be measured; give 0 or a number from "
-                f"{1 / _LARGEST:g} to {_LARGEST:g}, and nothing where it is unknown"
+                f"{1 / LARGEST:g} to {LARGEST:g}, and nothing where it is unknown"
             )
 
 
@@ -54,9 +56,9 @@ def with_only_values(box: Box, rows: SimpleNamespace) -> SimpleNamespace:
 
 
 def doublings(
-    box: Box, columns: Mapping[str, np.ndarray], elsewhere: Collection[str] = ()
-) -> tuple[np.ndarray, np.ndarray]:
-    """Doublings outside the box, and the column that lies farthest outside.
+    box: Box, columns: Mapping[str, np.ndarray], *, one_value_is_a_scale: bool = False
+) -> dict[str, np.ndarray]:
+    """Doublings outside the box, for each column of both, shape ``(rows,)``; 0 inside.
 
     A column that was the same in all measurements has no scale: any other value is infinitely
     far, for nothing tells what it costs. So is zero where only more was measured.
@@ -64,25 +66,20 @@ def doublings(
     Parameters
     ----------
     columns
-        Requested values, shape ``(rows,)`` each; columns that the box lacks are not judged, and
-        neither is NaN.
-    elsewhere
-        Columns that varied in related measurements, which tell what another value costs.
-
-    Returns
-    -------
-    distance : ndarray
-        Shape ``(rows,)``; 0 inside.
-    columns : ndarray
-        Name for each row, empty inside; shape ``(rows,)``.
+        Requested values, shape ``(rows,)`` each; NaN is not judged.
+    one_value_is_a_scale
+        Count doublings from a single measured value, too.
     """
-    n_rows = max((len(values) for values in columns.values()), default=0)
-    distance, names = np.zeros(n_rows), np.full(n_rows, "", dtype=object)
-    for name in (name for name in box if name in columns):
-        outside = _outside(*box[name], columns[name], name in elsewhere)
-        farther = outside > distance
-        distance[farther], names[farther] = outside[farther], name
-    return distance, names
+    return {
+        name: _outside(*bounds, columns[name], one_value_is_a_scale)
+        for name, bounds in box.items()
+        if name in columns
+    }
+
+
+def farthest(distances: Mapping[str, np.ndarray], n_rows: int) -> np.ndarray:
+    """Largest distance of each row, shape ``(rows,)``; 0 without any."""
+    return np.max([np.zeros(n_rows), *distances.values()], axis=0)
 
 
 def _outside(low: float, high: float, values: np.ndarray, has_scale: bool) -> np.ndarray:
@@ -95,13 +92,34 @@ def _outside(low: float, high: float, values: np.ndarray, has_scale: bool) -> np
     return np.where(above | below, distance, 0.0)
 
 
-def distance_text(box: Box, name: str, distance: float) -> str:
-    """What a user is told about a request outside the box; empty inside."""
-    if not distance:
+def distance_text(box: Box, distances: Mapping[str, float]) -> str:
+    """What a user is told about a request, by its distance along each column; empty inside."""
+    outside = {name: distance for name, distance in distances.items() if distance > 0}
+    if not outside:
         return ""
-    low, high = box[name]
-    if low == high and np.isinf(distance):
-        return f"{name} was {low:g} in every measurement: nothing tells what another value costs"
-    if np.isinf(distance):
-        return f"{name} lies outside the measured range, {low:g} to {high:g}"
-    return f"{name} is {distance:.1f} doublings outside the measured range"
+    endless = [name for name, distance in outside.items() if np.isinf(distance)]
+    single = [name for name in endless if box[name][0] == box[name][1]]
+    if single:
+        values = " and ".join(f"{name} was {box[name][0]:g}" for name in single)
+        return f"{values} in every measurement: nothing tells what another value costs"
+    if endless:
+        ranges = (f"{box[name][0]:g} to {box[name][1]:g}" for name in endless)
+        lie = "lies" if len(endless) == 1 else "lie"
+        return f"{', '.join(endless)} {lie} outside the measured range, {', '.join(ranges)}"
+    name = max(outside, key=lambda name: outside[name])
+    return f"{name} is {outside[name]:.1f} doublings outside the measured range"
+
+
+def load_box(ranges: Mapping[str, Any]) -> Box:
+    """A box from plain JSON values.
+
+    Raises
+    ------
+    ValueError
+        If a bound is not finite, or a range is upside down.
+    """
+    box = {str(name): (float(low), float(high)) for name, (low, high) in ranges.items()}
+    for name, bounds in box.items():
+        if not all(map(math.isfinite, bounds)) or bounds[0] > bounds[1]:
+            raise ValueError(f"range of {name}: {bounds}")
+    return box

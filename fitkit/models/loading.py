@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fitkit.errors import InputError, SchemaError
+from fitkit.models.conformal import HeldOutErrors
+from fitkit.models.domain import Domain
 from fitkit.models.grouped import GroupedModel
-from fitkit.models.guard import Box
+from fitkit.models.identifiability import Identifiability
 from fitkit.models.performance import FORMAT, PerformanceModel
+from fitkit.models.prediction_intervals import PredictionIntervals
 from fitkit.models.recipes import recipe_named
 
 
@@ -59,31 +61,33 @@ def _no_constant(name: str) -> float:
 def _from_dict(state: Mapping[str, Any]) -> PerformanceModel:
     recipe = recipe_named(state["recipe"])
     needed = set(recipe.columns)
-    boxes = {tuple(map(str, box["key"])): _box(box["ranges"], needed) for box in state["boxes"]}
+    domains = {tuple(map(str, d["key"])): Domain.from_dict(d) for d in state["domains"]}
+    if any(set(domain.box) - needed for domain in domains.values()):
+        raise ValueError("range of a column of another version of the recipe")
     estimator = GroupedModel.from_dict(state["estimator"])
-    if any(len(key) != len(recipe.places) for key in boxes):
+    if any(len(key) != len(recipe.places) for key in domains):
         raise ValueError("a group does not have a value for each column")
-    groups = {key[: len(recipe.groups)] for key in boxes}
-    if groups != set(estimator.groups_) or tuple(estimator.by) != recipe.groups:
+    groups = {key[: len(recipe.groups)] for key in domains}
+    errors = {tuple(map(str, e["key"])): HeldOutErrors.from_dict(e) for e in state["intervals"]}
+    if not set(errors) == groups == set(estimator.groups_) or tuple(estimator.by) != recipe.groups:
         raise ValueError("groups do not match")
     known = {*recipe.columns, *recipe.words, *recipe.groups}
     if any(set(model.columns) - known for model in estimator.groups_.values()):
         raise ValueError("columns of another version of the recipe")
+    judged = {
+        tuple(map(str, each["key"])): Identifiability.from_dict(each)
+        for each in state["identifiability"]
+    }
+    if not set(judged) <= groups:
+        raise ValueError("parameters of another group were judged")
     return PerformanceModel(
         recipe=recipe,
         target=str(state["target"]),
         statistic=str(state["statistic"]),
         estimator=estimator,
-        boxes=boxes,
-        elsewhere=tuple(str(name) for name in state["elsewhere"]),
+        domains=domains,
+        intervals=PredictionIntervals(recipe.name, recipe.axes, errors),
+        identifiability=judged,
         provenance=dict(state["provenance"]),
         notes=[str(note) for note in state["notes"]],
     )
-
-
-def _box(ranges: Mapping[str, Any], needed: Collection[str]) -> Box:
-    box = {str(name): (float(low), float(high)) for name, (low, high) in ranges.items()}
-    for name, bounds in box.items():
-        if name not in needed or not all(map(math.isfinite, bounds)) or bounds[0] > bounds[1]:
-            raise ValueError(f"range of {name}: {bounds}")
-    return box

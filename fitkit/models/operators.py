@@ -99,6 +99,8 @@ class OperatorModel(LinearModel):
     [1.0, 0.99]
     """
 
+    intervals_by = "held-out rows"
+
     def __init__(
         self,
         terms: Sequence[str],

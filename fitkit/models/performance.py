@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import json
-import math
 import warnings
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fitkit.display import Summary, Table, format_quantity
+from fitkit.display import Summary
 from fitkit.errors import ExtrapolationWarning
 from fitkit.models.columns import (
     UNKNOWN,
     Key,
-    common_label,
     group_labels,
     key_text,
     keys,
@@ -27,29 +25,25 @@ from fitkit.models.columns import (
     rows_by_key,
     take,
 )
-from fitkit.models.family import FamilyModel
+from fitkit.models.conformal import held_out_errors
+from fitkit.models.domain import STAMP, Domain, Verdict
+from fitkit.models.estimator import Estimator
 from fitkit.models.grouped import GroupedModel
-from fitkit.models.guard import (
-    MAX_DOUBLINGS,
-    Box,
-    check_measurable,
-    distance_text,
-    doublings,
-    measured_box,
-    with_only_values,
-)
+from fitkit.models.guard import LARGEST, Box, check_measurable, with_only_values
+from fitkit.models.identifiability import Identifiability, judge
 from fitkit.models.matching import match, request_keys
+from fitkit.models.model_summary import left_out, model_summary
+from fitkit.models.prediction_intervals import PredictionIntervals
 from fitkit.models.recipes import Recipe
 from fitkit.models.selection import Question
-from fitkit.models.terms import TERMS
 from fitkit.parallel import one_thread
 
 if TYPE_CHECKING:
     import pandas as pd
 
-FORMAT = "fitkit.model/2"
-_SHOWN_PARAMETERS = 60
-_SHOWN_CHOICES = 20
+FORMAT = "fitkit.model/3"
+MAX_DISAGREEMENT = 2.0  # factor between the best forms, beyond which none of them is believed
+JUDGED_GROUPS = 40
 
 
 @dataclass
@@ -66,10 +60,12 @@ class PerformanceModel:
         Statistic over steps and repetitions that the target is.
     estimator
         The fitted model of every group.
-    boxes
-        Measured range of each feature, by group and by the words that were measured apart.
-    elsewhere
-        Features that varied in any group, of those that a fit together with related groups reads.
+    domains
+        What was measured, by group and by the words that were measured apart.
+    intervals
+        What the intervals of predictions rest on.
+    identifiability
+        Which parameters the data determine, of the first `JUDGED_GROUPS` groups.
     provenance
         Sources, rows and versions that the fit rests on.
     notes
@@ -80,8 +76,9 @@ class PerformanceModel:
     target: str
     statistic: str
     estimator: GroupedModel
-    boxes: dict[Key, Box]
-    elsewhere: tuple[str, ...] = ()
+    domains: dict[Key, Domain]
+    intervals: PredictionIntervals
+    identifiability: dict[Key, Identifiability] = field(default_factory=dict)
     provenance: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
@@ -116,14 +113,18 @@ class PerformanceModel:
         everything = SimpleNamespace(**vars(numeric), **words)
         with one_thread():
             estimator = recipe.estimator(question).fit(everything, times)
-        boxes = {
-            key: measured_box(vars(take(numeric, rows)))
+            intervals = _intervals(recipe, estimator, everything, times)
+            judged = _identifiability(recipe, estimator, everything, times)
+        domains = {
+            key: Domain.of(vars(take(numeric, rows)), estimator.groups_[key[: len(recipe.groups)]])
             for key, rows in rows_by_key(keys(everything, recipe.places)).items()
         }
-        ranges = measured_box(vars(numeric))
-        read = recipe.pooled.columns if recipe.pooled else ()
-        elsewhere = tuple(name for name in read if name in ranges and np.ptp(ranges[name]) > 0)
-        return cls(recipe, target, statistic, estimator, boxes, elsewhere)
+        return cls(recipe, target, statistic, estimator, domains, intervals, judged)
+
+    @property
+    def boxes(self) -> dict[Key, Box]:
+        """Measured range of each feature, by group and by the words that were measured apart."""
+        return {key: domain.box for key, domain in self.domains.items()}
 
     # -- predicting ------------------------------------------------------------------------
 
@@ -200,31 +201,38 @@ class PerformanceModel:
         self, key: Key, rows: SimpleNamespace, level: float, allow_extrapolation: bool
     ) -> dict[str, np.ndarray]:
         """What `predict_columns` returns, for the rows of one group."""
-        box, model = self.boxes[key], self.estimator.groups_[key[: len(self.recipe.groups)]]
+        group, domain = key[: len(self.recipe.groups)], self.domains[key]
+        model = self.estimator.groups_[group]
         for name, word in zip(self.recipe.apart, key[len(self.recipe.groups) :], strict=True):
             setattr(rows, name, np.full(len(getattr(rows, name)), word, dtype=object))
-        rows = with_only_values(box, rows)
-        elsewhere = self.elsewhere if isinstance(model, FamilyModel) else ()
-        distance, farthest = doublings(box, vars(rows), elsewhere)
-        reason = np.full(len(distance), "", dtype=object)
-        for row in np.flatnonzero(distance):
-            reason[row] = distance_text(box, farthest[row], distance[row])
-        refused = np.zeros(len(distance), dtype=bool)
-        for position, why in self._unusable(box, rows):
+        rows = with_only_values(domain.box, rows)
+        numeric = {name: getattr(rows, name) for name in self.recipe.columns}
+        n_rows = len(next(iter(vars(rows).values())))
+        verdict = domain.judge(numeric, n_rows)
+        _forms_agree(model, rows, verdict)
+        refused, reason = verdict.is_refused, verdict.reason
+        if allow_extrapolation:
+            reason[refused] = STAMP + reason[refused]
+            refused = np.zeros(n_rows, dtype=bool)
+        for position, why in self._unusable(domain.box, rows):
             refused[position], reason[position] = True, why
-        if not allow_extrapolation:
-            refused |= distance > MAX_DOUBLINGS
         with np.errstate(all="ignore"):  # what has no finite time is refused
             seconds = model.predict(rows)
-            low, high = model.predict_interval(rows, level)
-        unknown = ~(np.isfinite(seconds) & (seconds >= 0)) | np.isinf(high)
+        unknown = ~((seconds >= 0) & (seconds <= LARGEST))
         for k in np.flatnonzero(~refused & unknown).tolist():
             reason[k] = self._no_answer(rows, k)
         refused |= unknown
-        found = {"predicted_s": seconds, "low_s": low, "high_s": high}
-        status = np.where(distance > 0, "extrapolated", "inside")
+        seconds = np.where(refused, np.nan, seconds)
+        low, high, lacking = self.intervals.of(
+            group, model, rows, seconds, domain.reach(numeric), level
+        )
+        for k in np.flatnonzero(~refused & (lacking != "")).tolist():
+            reason[k] = "; ".join(part for part in (reason[k], lacking[k]) if part)
+        status = np.where(verdict.is_outside, "extrapolated", "inside")
         return {
-            **{name: np.where(refused, np.nan, values) for name, values in found.items()},
+            "predicted_s": seconds,
+            "low_s": low,
+            "high_s": high,
             "status": np.where(refused, "refused", status),
             "reason": reason,
         }
@@ -260,25 +268,21 @@ class PerformanceModel:
 
     @property
     def params_(self) -> pd.DataFrame:
-        """Parameters: ``group, term, estimate, std_err, ci_low, ci_high, unit, status``."""
-        return self.estimator.params_
+        """Parameters: ``group`` and the columns of `LinearModel.params_`, then ``determined``.
 
-    def left_out(self) -> list[str]:
-        """Which terms have no parameter in some groups, and why: a sentence each."""
-        why = {
-            "undetermined": "the measurements cannot tell it from earlier terms",
-            "unknown": "a column that it needs is null",
-        }
-        count = Counter(
-            (parameter.term, parameter.status)
-            for model in self.estimator.groups_.values()
-            for parameter in model.parameters_
-            if parameter.status in why
-        )
-        return [
-            f"term {term} is left out of {n} of {len(self.estimator.groups_)} groups: {why[status]}"
-            for (term, status), n in count.items()
+        That says in words how far the data determine it; empty where it was not judged.
+        """
+        frame = self.estimator.params_
+        frame["determined"] = [
+            words for key in self.estimator.groups_ for words in self.determined(key)
         ]
+        return frame
+
+    def determined(self, key: Key) -> list[str]:
+        """How far the data determine each parameter of a group, in words; empty if not judged."""
+        judged = self.identifiability.get(key)
+        said = {p.term: p.words for p in judged.parameters} if judged else {}
+        return [said.get(p.term, "") for p in self.estimator.groups_[key].parameters_]
 
     def choices(self) -> dict[str, list[str]]:
         """How the fits came about, and the groups of which that is true."""
@@ -289,50 +293,22 @@ class PerformanceModel:
                 found.setdefault(model.description, []).append(labels[key])
         return found
 
+    def left_out(self) -> list[str]:
+        """Which terms have no parameter in some groups, and why: a sentence each."""
+        return left_out(self.estimator)
+
+    def suggestions(self) -> dict[str, str]:
+        """By group, the single run that would tell most of what its parameters leave open."""
+        labels = group_labels(self.estimator.groups_, self.recipe.groups)
+        return {
+            labels[key]: found.suggestion.words
+            for key, found in self.identifiability.items()
+            if found.suggestion
+        }
+
     def summary(self) -> Summary:
         """What was fitted, parameter by parameter, in units that can be read."""
-        rows = []
-        labels = group_labels(self.estimator.groups_, self.recipe.groups)
-        for key, model in self.estimator.groups_.items():
-            shown = [p for p in model.parameters_ if p.status in ("positive", "zero")]
-            for p in shown:
-                interval = f"{_plain(p.ci_low, p.unit)} … {_plain(p.ci_high, p.unit)}"
-                estimate = format_quantity(p.estimate, p.unit)
-                rows.append((labels[key], p.term, estimate, interval, str(model.n_obs_)))
-        terms = {row[1] for row in rows}
-        notes = [*self.notes, *self.left_out()]
-        if len(rows) > _SHOWN_PARAMETERS:
-            notes.append(f"{len(rows) - _SHOWN_PARAMETERS} more parameters are not shown")
-        return Summary(
-            f"Model of recipe {self.recipe.name}",
-            {
-                "time": f"{self.target}, {self.statistic} over steps and repetitions",
-                "groups": str(len(self.estimator.groups_)),
-                "same in all": common_label(self.estimator.groups_, self.recipe.groups),
-                "configurations": str(self.estimator.n_obs_),
-                **{name: term.meaning for name, term in TERMS.items() if name in terms},
-            },
-            [
-                *self._choice_table(),
-                Table(
-                    ("group", "term", "estimate", "90 % interval", "n"),
-                    tuple(rows[:_SHOWN_PARAMETERS]),
-                    "Parameters",
-                    2,
-                ),
-            ],
-            notes,
-        )
-
-    def _choice_table(self) -> list[Table]:
-        """How the fits came about, one line for each way."""
-        lines = []
-        for how, groups in self.choices().items():
-            more = f" and {len(groups) - 1} more" if len(groups) > 1 else ""
-            lines.append((groups[0] + more, how))
-        if not lines:
-            return []
-        return [Table(("group", "how it was fitted"), tuple(lines[:_SHOWN_CHOICES]), "Choices", 2)]
+        return model_summary(self)
 
     def to_dict(self) -> dict[str, Any]:
         """The model as plain JSON values."""
@@ -342,11 +318,17 @@ class PerformanceModel:
             "target": self.target,
             "statistic": self.statistic,
             "estimator": self.estimator.to_dict(),
-            "boxes": [
-                {"key": list(key), "ranges": {name: list(r) for name, r in box.items()}}
-                for key, box in self.boxes.items()
+            "domains": [
+                {"key": list(key), **domain.to_dict()} for key, domain in self.domains.items()
             ],
-            "elsewhere": list(self.elsewhere),
+            "intervals": [
+                {"key": list(key), **errors.to_dict()}
+                for key, errors in self.intervals.groups.items()
+            ],
+            "identifiability": [
+                {"key": list(key), **judged.to_dict()}
+                for key, judged in self.identifiability.items()
+            ],
             "provenance": self.provenance,
             "notes": self.notes,
         }
@@ -361,6 +343,40 @@ class PerformanceModel:
         hidden.replace(path)
 
 
-def _plain(value: float, unit: str) -> str:
-    """A bound in the prefix of its own, without the unit's denominator."""
-    return format_quantity(value, unit.partition("/")[0]) if math.isfinite(value) else "?"
+def _intervals(
+    recipe: Recipe, estimator: GroupedModel, columns: SimpleNamespace, times: np.ndarray
+) -> PredictionIntervals:
+    """Held-out errors of every group."""
+    groups = {}
+    for key, rows in rows_by_key(keys(columns, recipe.groups)).items():
+        own = take(columns, rows)
+        model = estimator.groups_[key]
+        groups[key] = held_out_errors(model, own, times[rows], recipe.axes, recipe.apart)
+    return PredictionIntervals(recipe.name, recipe.axes, groups)
+
+
+def _identifiability(
+    recipe: Recipe, estimator: GroupedModel, columns: SimpleNamespace, times: np.ndarray
+) -> dict[Key, Identifiability]:
+    """What the data determine of the first groups; of hundreds of layers nobody reads it."""
+    found = {}
+    groups = rows_by_key(keys(columns, recipe.groups))
+    for key, rows in islice(groups.items(), JUDGED_GROUPS):
+        judged = judge(estimator.groups_[key], take(columns, rows), times[rows])
+        if judged is not None:
+            found[key] = judged
+    return found
+
+
+def _forms_agree(model: Estimator, rows: SimpleNamespace, verdict: Verdict) -> None:
+    """Refuse rows outside for which the forms that fit best disagree by more than a factor of 2."""
+    asked = np.flatnonzero(verdict.is_outside & ~verdict.is_refused)
+    if not len(asked):
+        return
+    apart = model.disagreement(take(rows, asked))
+    for row, factor in zip(asked.tolist(), np.exp(np.minimum(apart, 50.0)).tolist(), strict=True):
+        if factor > MAX_DISAGREEMENT:
+            verdict.is_refused[row] = True
+            verdict.reason[row] += (
+                f"; the forms that fit best disagree by a factor of {factor:.3g} there"
+            )

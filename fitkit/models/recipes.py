@@ -57,6 +57,9 @@ class Recipe:
     work
         Columns that measure the work; the first that is known counts. Perfect scaling is time in
         proportion to it.
+    axes
+        Columns of which larger values than the measured ones are asked for: along them held-out
+        rows tell how predictions err. What lies beyond along others counts along the first.
     pooled
         What groups of few configurations are fitted with, together with related ones.
     """
@@ -72,6 +75,7 @@ class Recipe:
     optional: tuple[str, ...] = ()
     work: tuple[str, ...] = ("local_batch",)
     cpu_target: str = "cpu_s"
+    axes: tuple[str, ...] = ("n_workers", "local_batch")
     pooled: PooledModel | None = None
 
     @property
@@ -219,6 +223,7 @@ RECIPES: dict[str, Recipe] = {
             ),
             model=_layers,
             work=("flop", "input_bytes", "local_batch"),
+            axes=("local_batch", "flop"),
         ),
         Recipe(
             name="comms",
@@ -231,6 +236,7 @@ RECIPES: dict[str, Recipe] = {
             optional=("topology", "n_nodes"),
             model=lambda question: CollectiveModel(),
             work=("n_bytes",),
+            axes=("n_ranks", "n_bytes"),
         ),
         Recipe(
             name="pipeline",
@@ -243,6 +249,7 @@ RECIPES: dict[str, Recipe] = {
             ),
             model=_pipeline,
             work=("global_batch",),
+            axes=("n_workers", "hidden_size"),
         ),
         Recipe(
             name="shared",
@@ -253,6 +260,7 @@ RECIPES: dict[str, Recipe] = {
             words=("job", "neighbour"),
             model=lambda question: SharingModel(),
             work=(),
+            axes=(),
         ),
     )
 }  # fmt: skip

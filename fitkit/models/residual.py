@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fitkit.errors import FitError
-from fitkit.models.columns import known_numbers, sorted_rows
+from fitkit.models.columns import known_numbers, n_rows, sorted_rows
 from fitkit.models.estimator import Estimator, checked_times, fresh, require_fitted
-from fitkit.models.guard import doublings, measured_box
+from fitkit.models.guard import doublings, farthest, measured_box
 from fitkit.models.intervals import log_interval
 from fitkit.models.kinds import model_from_dict, model_to_dict
 from fitkit.models.parameters import Parameter, number, plain
@@ -62,6 +62,10 @@ class BoostedModel(Estimator):
         Columns, or terms, that the trees split on.
     min_rows
         With fewer rows, or fewer than six, there are no trees.
+    folds
+        In how many parts rows are held out from trees, to learn how they scatter; with 0 they
+        are not, ``noise_`` is that of the model below, and a row can be told to be a straggler by
+        the model below only.
 
     Attributes
     ----------
@@ -73,10 +77,17 @@ class BoostedModel(Estimator):
         Standard deviation of the log residuals of rows that were held out from the trees.
     """
 
-    def __init__(self, model: Estimator, features: Sequence[str], min_rows: int = MIN_ROWS) -> None:
+    def __init__(
+        self,
+        model: Estimator,
+        features: Sequence[str],
+        min_rows: int = MIN_ROWS,
+        folds: int = _FOLDS,
+    ) -> None:
         self.model = model
         self.features = features
         self.min_rows = min_rows
+        self.folds = folds
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -106,11 +117,13 @@ class BoostedModel(Estimator):
             places = self._places(columns, len(times))
             taught = _plausible(residuals)
             places, residuals = places[taught], residuals[taught]
-            left = _held_out(places, residuals)
-            # What cannot be told from the error of the model below can be from that of the trees.
-            taught = _plausible(left)
-            self.trees_, left = _grow(places[taught], residuals[taught]), left[taught]
-            self.noise_ = float(np.sqrt((left**2).sum() / self.dof_)) if self.dof_ > 0 else np.nan
+            if self.folds:
+                left = _held_out(places, residuals, self.folds)
+                # What the error of the model below cannot tell, that of the trees can.
+                taught = _plausible(left)
+                places, residuals, left = places[taught], residuals[taught], left[taught]
+                self.noise_ = _spread(left, self.dof_)
+            self.trees_ = _grow(places, residuals)
         return self
 
     def _residuals(self, rows: SimpleNamespace, times: np.ndarray) -> np.ndarray:
@@ -160,11 +173,11 @@ class BoostedModel(Estimator):
         return seconds
 
     def _learnt(self, trees: Trees, columns: SimpleNamespace, rows: int) -> np.ndarray:
-        distance, _ = doublings({n: self.box_[n] for n in vars(columns)}, vars(columns))
+        box = {name: self.box_[name] for name in vars(columns)}
+        distance = farthest(doublings(box, vars(columns)), rows)
         for name, values in vars(columns).items():
             setattr(columns, name, np.clip(values, *self.box_[name]))
-        fade = 0.5**distance if len(distance) else 1.0
-        return fade * trees.predict(self._places(columns, rows))
+        return 0.5**distance * trees.predict(self._places(columns, rows))
 
     def predict_interval(self, X: Any, level: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
         """Interval that a new measurement falls into; with trees, see `log_interval`."""
@@ -172,6 +185,20 @@ class BoostedModel(Estimator):
         if self.trees_ is None:
             return self.model_.predict_interval(X, level)
         return log_interval(self.predict(X), self.noise_, self.dof_, level)
+
+    def settled(self) -> Self:
+        """Trees over what the model below settled on; how they scatter, others will judge."""
+        return type(self)(self.model_.settled(), self.features, self.min_rows, 0)
+
+    def disagreement(self, X: Any) -> np.ndarray:
+        """Of the forms of the model below the trees, shape ``(rows,)``."""
+        return self.model_.disagreement(X)
+
+    def relative_width(self, X: Any) -> np.ndarray:
+        """Of the interval's logarithm, which with trees is as wide everywhere."""
+        if self.trees_ is None:
+            return self.model_.relative_width(X)
+        return np.full(n_rows(X), self.noise_)
 
     @property
     def description(self) -> str:
@@ -319,10 +346,14 @@ def _depth(left: np.ndarray, right: np.ndarray) -> int:
     return int(level.max())
 
 
-def _held_out(places: np.ndarray, residuals: np.ndarray) -> np.ndarray:
+def _spread(left: np.ndarray, dof: int) -> float:
+    return float(np.sqrt((left**2).sum() / dof)) if dof > 0 else float("nan")
+
+
+def _held_out(places: np.ndarray, residuals: np.ndarray, folds: int) -> np.ndarray:
     """What trees leave of rows that they did not see, shape ``(rows,)``."""
     left = np.empty(len(residuals))
-    for fold in k_fold(len(residuals), _FOLDS):
+    for fold in k_fold(len(residuals), folds):
         trees = _grow(places[fold.train], residuals[fold.train])
         left[fold.test] = residuals[fold.test] - trees.predict(places[fold.test])
     return left

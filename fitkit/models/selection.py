@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
@@ -11,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from fitkit.errors import FitError
 from fitkit.models.blend import Blend
-from fitkit.models.columns import drawn_rows, known_numbers, sorted_rows, take
+from fitkit.models.columns import drawn_rows, known_numbers, n_rows, sorted_rows, take
 from fitkit.models.estimator import Estimator, checked_times, fresh, require_fitted
 from fitkit.models.kinds import model_from_dict, model_to_dict
 from fitkit.models.parameters import Parameter
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 Question = Literal["interpolation", "scale-up"]
 MIN_ROWS = 30  # with fewer, held-out errors scatter too much to choose by
 _FOLDS = 5
+_NEARLY = 2.0  # times the least error: so good a form could be the right one
 _MOST = 2_000  # rows; of more, so many drawn at random choose as well
 ALL = "blend"
 
@@ -85,6 +87,7 @@ class ChosenModel(Estimator):
         """
         _check(self.question, self.candidates)
         rows, times = sorted_rows(X, checked_times(y), self.columns)
+        self.best_ = tuple(self.candidates)
         self.choice_, self.reason_ = self._choose(rows, times)
         blend = Blend(dict(self.candidates))
         chosen = blend if self.choice_ == ALL else self.candidates[self.choice_]
@@ -95,7 +98,17 @@ class ChosenModel(Estimator):
             self.model_ = fresh(blend).fit(rows, times)
         self.n_obs_, self.dof_ = len(times), self.model_.dof_
         self.noise_ = self.model_.noise_
+        self.rivals_ = {} if self.choice_ == ALL else self._rivals(rows, times)
         return self
+
+    def _rivals(self, rows: SimpleNamespace, times: np.ndarray) -> dict[str, Any]:
+        """The other candidates that are nearly as good, fitted to all rows."""
+        found = {}
+        for name in self.best_:
+            if name != self.choice_:
+                with suppress(FitError):
+                    found[name] = fresh(self.candidates[name]).fit(rows, times)
+        return found
 
     def _choose(self, rows: SimpleNamespace, times: np.ndarray) -> tuple[str, str]:
         if len(times) < MIN_ROWS:
@@ -109,6 +122,8 @@ class ChosenModel(Estimator):
             return ALL, "no candidate could be fitted without the held-out rows"
         means = {name: float(values.mean()) for name, values in errors.items()}
         best = min(means, key=lambda name: means[name])
+        good = {name for name, mean in means.items() if mean <= _NEARLY * means[best]}
+        self.best_ = tuple(name for name in self.candidates if name in good)
         name = next(name for name in errors if _as_good(errors[name], errors[best]))
         listed = ", ".join(f"{name} {mean:.1%}" for name, mean in means.items())
         how = "at random" if self.question == "interpolation" else f"by larger {self.scale}"
@@ -153,6 +168,28 @@ class ChosenModel(Estimator):
         require_fitted(self, "model_")
         return self.model_.predict_interval(X, level)
 
+    def settled(self) -> Any:
+        """What was chosen, as it settled itself."""
+        return self.model_.settled()
+
+    def disagreement(self, X: Any) -> np.ndarray:
+        """Log of the longest by the shortest time that the best forms give, shape ``(rows,)``.
+
+        The best are those whose held-out error is at most twice the least; below 30 rows, where
+        nothing can be judged, all.
+        """
+        require_fitted(self, "model_")
+        forms = dict(self.rivals_)
+        if isinstance(self.model_, Blend):
+            forms |= {n: m for n, m in self.model_.models_.items() if n in self.best_}
+        elif forms:
+            forms[self.choice_] = self.model_
+        if len(forms) < 2:
+            return np.zeros(n_rows(X))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            logs = [np.log(model.predict(X)) for model in forms.values()]
+        return np.ptp(logs, axis=0)
+
     @property
     def description(self) -> str:
         """What was chosen, and why."""
@@ -175,7 +212,9 @@ class ChosenModel(Estimator):
             "choice": self.choice_,
             "reason": self.reason_,
             "n_obs": self.n_obs_,
+            "best": list(self.best_),
             "model": model_to_dict(self.model_),
+            "rivals": {name: model_to_dict(model) for name, model in self.rivals_.items()},
         }
 
     @classmethod
@@ -195,6 +234,8 @@ class ChosenModel(Estimator):
         _check(model.question, candidates)
         model.choice_, model.reason_ = choice, str(state["reason"])
         model.model_, model.n_obs_ = chosen, int(state["n_obs"])
+        model.best_ = tuple(map(str, state["best"]))
+        model.rivals_ = {str(n): model_from_dict(each) for n, each in state["rivals"].items()}
         model.dof_, model.noise_ = chosen.dof_, chosen.noise_
         return model
 

@@ -255,6 +255,7 @@ def _parameter_table(parameters: pd.DataFrame) -> Table:
         Head("interval", "in the unit of the estimate", is_number=True),
         Head("std. error", "in the unit of the estimate", is_number=True),
         Head("status"),
+        Head("the data say", "how far the runs determine it"),
         Head("meaning"),
     ]
     rows = _records(parameters.head(MAX_PARAMETERS))
@@ -285,6 +286,7 @@ def _parameter_cells(row: Mapping[str, Any]) -> list[Cell]:
         Cell(interval if has_interval else DASH),
         Cell(format_scaled(std_err, scale)),
         Cell(clip(row.get("status") or "")),
+        Cell(clip(row.get("determined") or "", 2 * NAME_WIDTH)),
         Cell(clip(row.get("meaning") or "", 2 * NAME_WIDTH)),
     ]
 

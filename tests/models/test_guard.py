@@ -11,6 +11,8 @@ from fitkit.models.guard import (
     check_measurable,
     distance_text,
     doublings,
+    farthest,
+    load_box,
     measured_box,
     with_only_values,
 )
@@ -26,40 +28,46 @@ def test_the_box_holds_what_is_known_and_leaves_out_what_never_is():
 
 
 def test_doublings_count_above_and_below():
-    distance, names = doublings(
-        {"local_batch": (8, 32)}, at(local_batch=[8, 20, 32, 64, 128, 4, 1, 48])
-    )
-    np.testing.assert_allclose(distance, [0, 0, 0, 1, 2, 1, 3, np.log2(1.5)])
-    assert names.tolist() == ["", "", "", *["local_batch"] * 5]
+    found = doublings({"local_batch": (8, 32)}, at(local_batch=[8, 20, 32, 64, 128, 4, 1, 48]))
+    np.testing.assert_allclose(found["local_batch"], [0, 0, 0, 1, 2, 1, 3, np.log2(1.5)])
 
 
-def test_the_farthest_column_counts_and_of_equal_ones_the_first():
+def test_every_column_has_a_distance_of_its_own_and_the_farthest_counts():
     box = {"local_batch": (8, 32), "n_workers": (1, 4)}
-    distance, names = doublings(box, at(local_batch=[64, 64, 256], n_workers=[4, 32, 32]))
-    assert distance.tolist() == [1, 3, 3]
-    assert names.tolist() == ["local_batch", "n_workers", "local_batch"]
+    found = doublings(box, at(local_batch=[64, 64, 256], n_workers=[4, 32, 32]))
+    assert {name: values.tolist() for name, values in found.items()} == {
+        "local_batch": [1, 1, 3],
+        "n_workers": [0, 3, 3],
+    }
+    assert farthest(found, 3).tolist() == [1, 3, 3]
+    assert farthest({}, 2).tolist() == [0, 0]
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, -100.0])
 def test_zero_and_below_are_infinitely_far_where_only_more_was_measured(value):
-    distance, _ = doublings({"local_batch": (8, 32)}, at(local_batch=[value]))
-    assert distance.tolist() == [np.inf]
+    found = doublings({"local_batch": (8, 32)}, at(local_batch=[value]))
+    assert found["local_batch"].tolist() == [np.inf]
 
 
 def test_zero_is_inside_where_it_was_measured():
-    distance, _ = doublings({"bytes": (0, 64)}, at(bytes=[0, 1, 64, 128, -1]))
-    assert distance.tolist() == [0, 0, 0, 1, np.inf]
+    found = doublings({"bytes": (0, 64)}, at(bytes=[0, 1, 64, 128, -1]))
+    assert found["bytes"].tolist() == [0, 0, 0, 1, np.inf]
 
 
 def test_another_value_of_what_never_varied_is_infinitely_far():
-    distance, _ = doublings({"n_workers": (1, 1)}, at(n_workers=[1, 1 + 1e-12, 2, 0.5]))
-    assert distance.tolist() == [0, 0, np.inf, np.inf]
+    asked = at(n_workers=[1, 1 + 1e-12, 2, 0.5])
+    assert doublings({"n_workers": (1, 1)}, asked)["n_workers"].tolist() == [0, 0, np.inf, np.inf]
+
+
+def test_doublings_from_a_single_value_count_on_demand_but_none_from_zero():
+    asked = at(n_workers=[8, 16, 2, 0])
+    found = doublings({"n_workers": (8, 8)}, asked, one_value_is_a_scale=True)
+    assert found["n_workers"].tolist() == [0, 1, 2, np.inf]
 
 
 def test_null_and_columns_without_a_range_are_not_judged():
-    distance, names = doublings({"local_batch": (8, 32)}, at(local_batch=[np.nan], flop=[1e99]))
-    assert distance.tolist() == [0]
-    assert names.tolist() == [""]
+    found = doublings({"local_batch": (8, 32)}, at(local_batch=[np.nan], flop=[1e99]))
+    assert {name: values.tolist() for name, values in found.items()} == {"local_batch": [0]}
 
 
 @pytest.mark.parametrize(
@@ -72,17 +80,22 @@ def test_null_and_columns_without_a_range_are_not_judged():
     ],
 )
 def test_the_text_says_what_is_wrong(bounds, distance, text):
-    assert distance_text({"x": bounds}, "x", distance) == text
+    assert distance_text({"x": bounds}, {"x": distance}) == text
 
 
-def test_a_value_that_varied_elsewhere_has_a_scale_though_it_did_not_here():
-    box = {"n_workers": (8, 8), "local_batch": (32, 32)}
-    asked = at(n_workers=[8, 16, 2, 0], local_batch=[32, 32, 32, 32])
-    distance, names = doublings(box, asked, ["n_workers"])
-    assert distance.tolist() == [0, 1, 2, np.inf]
-    assert names.tolist() == ["", *["n_workers"] * 3]
-    distance, names = doublings(box, at(n_workers=[8], local_batch=[64]), ["n_workers"])
-    assert (distance.tolist(), names.tolist()) == ([np.inf], ["local_batch"])
+def test_the_text_names_all_columns_that_never_varied_else_the_farthest():
+    box = {"a": (1.0, 1.0), "b": (2.0, 2.0), "c": (1.0, 4.0), "d": (1.0, 4.0)}
+    never = distance_text(box, {"a": np.inf, "b": np.inf, "c": 3.0})
+    assert never.startswith("a was 1 and b was 2 in every measurement")
+    assert distance_text(box, {"c": 1.0, "d": 2.5}).startswith("d is 2.5 doublings outside")
+    both = distance_text(box, {"c": np.inf, "d": np.inf})
+    assert both == "c, d lie outside the measured range, 1 to 4, 1 to 4"
+
+
+@pytest.mark.parametrize("bounds", [[2.0, 1.0], [None, 1.0], [1.0], "ab", [0.0, float("inf")]])
+def test_a_box_that_is_none_is_not_loaded(bounds):
+    with pytest.raises((ValueError, TypeError)):
+        load_box({"x": bounds})
 
 
 @pytest.mark.parametrize("value", [0.0, 1e-30, 1.0, 1e30, np.nan])

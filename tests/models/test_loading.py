@@ -51,7 +51,7 @@ def remove(*route):
 
 GROUP = ("estimator", "groups", 0)
 TAMPERED = {
-    "another version": set_at("format", "fitkit.model/3"),
+    "another version": set_at("format", "fitkit.model/2"),
     "no version": remove("format"),
     "an unknown recipe": set_at("recipe", "stp"),
     "another recipe": set_at("recipe", "layers"),
@@ -59,11 +59,16 @@ TAMPERED = {
     "no kind": remove(*GROUP, "kind"),
     "an unknown kind": set_at(*GROUP, "kind", "Popen"),
     "a kind of another model": set_at(*GROUP, "kind", "OperatorModel"),
-    "features elsewhere that are none": set_at("elsewhere", None),
-    "no word of features elsewhere": remove("elsewhere"),
+    "no word of intervals": remove("intervals"),
+    "intervals of a group less": remove("intervals", 0),
+    "intervals of no number": set_at("intervals", 0, "inside", [None]),
+    "intervals of negative errors": set_at("intervals", 0, "inside", [-1.0]),
+    "intervals along an axis of words": set_at("intervals", 0, "beyond", {"n_workers": ["x"]}),
+    "few scales of which there is no range": set_at("domains", 0, "few", {"x": ["fixed"]}),
+    "a hull that is none": set_at("domains", 0, "hull", {"columns": ["local_batch"]}),
     "groups that are no list": set_at("estimator", "groups", 3),
     "one group less": remove("estimator", "groups", 0),
-    "one range less": remove("boxes", 0),
+    "one range less": remove("domains", 0),
     "a group by other columns": set_at("estimator", "by", ["network"]),
     "an unknown term": set_at(*GROUP, "active", ["fixd"]),
     "an active term without a parameter": set_at(*GROUP, "active", ["flops"]),
@@ -80,11 +85,11 @@ TAMPERED = {
     "a noise that is a word": set_at(*GROUP, "noise", "loud"),
     "rows that are a word": set_at(*GROUP, "n_obs", "many"),
     "an exponent that is a word": set_at(*GROUP, "noise_exponent", "x"),
-    "a range upside down": set_at("boxes", 0, "ranges", "local_batch", [64.0, 8.0]),
-    "a range of one end": set_at("boxes", 0, "ranges", "local_batch", [64.0]),
-    "a range of null": set_at("boxes", 0, "ranges", "local_batch", [None, None]),
-    "a range of another column": set_at("boxes", 0, "ranges", "size", [1.0, 2.0]),
-    "ranges that are a list": set_at("boxes", 0, "ranges", []),
+    "a range upside down": set_at("domains", 0, "ranges", "local_batch", [64.0, 8.0]),
+    "a range of one end": set_at("domains", 0, "ranges", "local_batch", [64.0]),
+    "a range of null": set_at("domains", 0, "ranges", "local_batch", [None, None]),
+    "a range of another column": set_at("domains", 0, "ranges", "size", [1.0, 2.0]),
+    "ranges that are a list": set_at("domains", 0, "ranges", []),
     "notes that are null": set_at("notes", None),
     "provenance that is a word": set_at("provenance", "here"),
 }  # fmt: skip
@@ -108,7 +113,7 @@ def test_a_tampered_file_is_a_schema_error(name, state, tmp_path):
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999", "-1e999"])
 def test_a_number_that_is_none_is_a_schema_error(number, state, tmp_path):
     for route in (
-        ("boxes", 0, "ranges", "local_batch", 1),
+        ("domains", 0, "ranges", "local_batch", 1),
         (*GROUP, "parameters", 0, "estimate"),
         (*GROUP, "covariance", 0, 0),
         (*GROUP, "n_obs"),

@@ -13,6 +13,8 @@ import pytest
 
 import fitkit
 from fitkit.errors import ExtrapolationWarning
+from fitkit.models.columns import record
+from fitkit.models.conformal import held_out_errors, quantile
 from fitkit.models.recipes import recipe_named
 
 
@@ -52,12 +54,26 @@ class TestPredict:
         pd.testing.assert_index_equal(found.index, frame.index)
         assert found.columns.tolist() == ["predicted_s", "low_s", "high_s", "status", "reason"]
 
-    def test_times_and_intervals_are_those_of_the_group_alone(self, model):
+    def test_times_are_those_of_the_group_alone_and_intervals_of_what_was_held_out(self, model):
         frame, recipe = phases(), recipe_named("phases")
         rows = (frame.network == "gpt") & (frame.phase == "comm")
         alone = recipe.model("interpolation").fit(frame[rows], frame.duration_s[rows])
         found = model.predict(frame[rows], level=0.6)
         np.testing.assert_allclose(found.predicted_s, alone.predict(frame[rows]), rtol=1e-12)
+        own = record(frame[rows])
+        errors = held_out_errors(alone, own, frame.duration_s[rows].to_numpy(), [])
+        shape = alone.relative_width(own) / errors.typical
+        half = quantile(errors.inside, 0.6) * shape
+        np.testing.assert_allclose(found.high_s, found.predicted_s * np.exp(half), rtol=1e-6)
+        np.testing.assert_allclose(found.low_s, found.predicted_s * np.exp(-half), rtol=1e-6)
+
+    def test_with_few_rows_intervals_are_those_of_the_model_itself(self):
+        frame, recipe = phases().query("local_batch < 64"), recipe_named("phases")
+        rows = (frame.network == "gpt") & (frame.phase == "comm")
+        assert rows.sum() == 9
+        model = fitkit.fit(frame, "phases")
+        alone = recipe.model("interpolation").fit(frame[rows], frame.duration_s[rows])
+        found = model.predict(frame[rows], level=0.6)
         low, high = alone.predict_interval(frame[rows], 0.6)
         np.testing.assert_allclose(found.low_s, low, rtol=1e-12)
         np.testing.assert_allclose(found.high_s, high, rtol=1e-12)
@@ -93,8 +109,11 @@ class TestPredict:
         assert np.isnan([found.predicted_s, found.low_s, found.high_s]).all()
         with pytest.warns(ExtrapolationWarning):
             found = only(model.predict(asked(**change), allow_extrapolation=True))
-        assert (found.status, found.reason) == ("extrapolated", reason)
-        assert np.isfinite([found.predicted_s, found.low_s, found.high_s]).all()
+        stamped = f"answered because extrapolation was allowed: {reason}"
+        endless = "; no interval: it would be infinitely wide" if "lies" in reason else ""
+        assert (found.status, found.reason) == ("extrapolated", stamped + endless)
+        assert np.isfinite(found.predicted_s)
+        assert np.isfinite([found.low_s, found.high_s]).all() == (not endless)
 
     @pytest.mark.parametrize(
         ("change", "reason"),
@@ -271,7 +290,7 @@ class TestSaving:
         def refuse(name):
             raise AssertionError(name)
 
-        assert json.loads(text, parse_constant=refuse)["format"] == "fitkit.model/2"
+        assert json.loads(text, parse_constant=refuse)["format"] == "fitkit.model/3"
         found = fitkit.load_model(tmp_path / "m.json").predict(frame)
         assert np.isfinite(found.predicted_s).all()
         assert np.isnan(found.low_s).all()

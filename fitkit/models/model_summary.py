@@ -1,0 +1,109 @@
+"""What a fitted recipe says of itself, for people."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from fitkit.display import Summary, Table, format_quantity
+from fitkit.models.columns import common_label, group_labels
+from fitkit.models.terms import TERMS
+
+if TYPE_CHECKING:
+    from fitkit.models.grouped import GroupedModel
+    from fitkit.models.performance import PerformanceModel
+
+_SHOWN_PARAMETERS = 60
+_SHOWN_LINES = 20
+_WHY = {
+    "undetermined": "the measurements cannot tell it from earlier terms",
+    "unknown": "a column that it needs is null",
+}
+
+
+def left_out(estimator: GroupedModel) -> list[str]:
+    """Which terms have no parameter in some groups, and why: a sentence each."""
+    count = Counter(
+        (parameter.term, parameter.status)
+        for model in estimator.groups_.values()
+        for parameter in model.parameters_
+        if parameter.status in _WHY
+    )
+    return [
+        f"term {term} is left out of {n} of {len(estimator.groups_)} groups: {_WHY[status]}"
+        for (term, status), n in count.items()
+    ]
+
+
+def model_summary(model: PerformanceModel) -> Summary:
+    """What was fitted, parameter by parameter, in units that can be read."""
+    groups = model.estimator.groups_
+    rows = list(_parameter_rows(model))
+    terms = {row[1] for row in rows}
+    notes = [*model.notes, *model.left_out()]
+    if len(rows) > _SHOWN_PARAMETERS:
+        notes.append(f"{len(rows) - _SHOWN_PARAMETERS} more parameters are not shown")
+    columns = ("group", "term", "estimate", "90 % interval", "by", "the data say", "n")
+    return Summary(
+        f"Model of recipe {model.recipe.name}",
+        {
+            "time": f"{model.target}, {model.statistic} over steps and repetitions",
+            "groups": str(len(groups)),
+            "same in all": common_label(groups, model.recipe.groups),
+            "configurations": str(model.estimator.n_obs_),
+            **{name: term.meaning for name, term in TERMS.items() if name in terms},
+        },
+        [
+            *_lines("Choices", "how it was fitted", model.choices()),
+            Table(columns, tuple(rows[:_SHOWN_PARAMETERS]), "Parameters", 2),
+            *_lines("Intervals of predictions", "what they rest on", _intervals(model)),
+            *_lines("Runs that would tell more", "which run", _runs(model)),
+        ],
+        notes,
+    )
+
+
+def _parameter_rows(model: PerformanceModel) -> Iterator[tuple[str, ...]]:
+    groups = model.estimator.groups_
+    labels = group_labels(groups, model.recipe.groups)
+    for key, fitted in groups.items():
+        for p, said in zip(fitted.parameters_, model.determined(key), strict=True):
+            if p.status in ("positive", "zero"):
+                interval = f"{_plain(p.ci_low, p.unit)} … {_plain(p.ci_high, p.unit)}"
+                estimate = format_quantity(p.estimate, p.unit)
+                yield (
+                    labels[key], p.term, estimate, interval, p.method, said,
+                    str(fitted.n_obs_),
+                )  # fmt: skip
+
+
+def _intervals(model: PerformanceModel) -> dict[str, list[str]]:
+    groups = model.estimator.groups_
+    labels = group_labels(groups, model.recipe.groups)
+    found: dict[str, list[str]] = {}
+    for key, fitted in groups.items():
+        found.setdefault(model.intervals.describe(key, fitted), []).append(labels[key])
+    return found
+
+
+def _runs(model: PerformanceModel) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for group, run in model.suggestions().items():
+        found.setdefault(run, []).append(group)
+    return found
+
+
+def _lines(title: str, what: str, groups_of: dict[str, list[str]]) -> list[Table]:
+    """One line for each text, with the first of the groups of which it is true."""
+    lines = []
+    for text, groups in groups_of.items():
+        more = f" and {len(groups) - 1} more" if len(groups) > 1 else ""
+        lines.append((groups[0] + more, text))
+    return [Table(("group", what), tuple(lines[:_SHOWN_LINES]), title, 2)] if lines else []
+
+
+def _plain(value: float, unit: str) -> str:
+    """A bound in the prefix of its own, without the unit's denominator."""
+    return format_quantity(value, unit.partition("/")[0]) if math.isfinite(value) else "?"
