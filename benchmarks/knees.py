@@ -20,7 +20,8 @@ of it. A line without a bar is harder than what was promised, or says what the p
 square, a power or a closed queue bends as a knee does, and noise hides the difference. Coverage is
 the share of declared knees whose 90 % interval holds the truth. Extrapolation is the mean absolute
 error of a declared knee's curve at four times the largest scale. Turning points are those of
-8 / N + 0.12 N at 1, 2, 4, 6, 8, 12 and 16 nodes; the truth is 8.
+8 / N + 0.12 N at 1, 2, 4, 6, 8, 12 and 16 nodes; the truth is 8. A constant has none, and no
+scale of the server is faster than the one before it.
 """
 DRAWS = range(100)
 REPEATS = 3
@@ -78,10 +79,10 @@ OTHER_KNEES: dict[str, Truth] = {
 
 
 def measured(
-    truth: Truth, scales: np.ndarray, noise: float, seed: int
+    truth: Truth, scales: np.ndarray, noise: float, seed: int, repeats: int = REPEATS
 ) -> tuple[np.ndarray, np.ndarray]:
     """Scales and times of a draw, shape ``(rows,)`` each."""
-    n = np.repeat(scales, REPEATS)
+    n = np.repeat(scales, repeats)
     scatter = noise * np.random.default_rng(seed).standard_normal(len(n))
     return n, truth(n) * np.exp(scatter)
 
@@ -164,6 +165,20 @@ def turning_lines() -> list[Line]:
             Line(f"{where}: candidates, mean number", size, unit="scales"),
             Line(f"{where}: not determined", told),
         ]
+    return [*lines, *flat_lines()]
+
+
+def flat_lines() -> list[Line]:
+    """Turning points declared where no scale is faster than the one before it."""
+    lines = []
+    for name, truth in (("constant", np.ones_like), ("server", server)):
+        for repeats in (2, 3, 10):
+            points = [
+                turning_point(*measured(truth, SCALES, 0.05, seed, repeats)) for seed in DRAWS
+            ]
+            share = float(np.mean([point.status == "turning point" for point in points]))
+            words = f"turning point of the {name} to 32, 5% noise, {repeats} repetitions: declared"
+            lines.append(Line(words, share, 0.05 if name == "constant" else 0.1))
     return lines
 
 

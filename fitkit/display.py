@@ -151,6 +151,9 @@ class Summary:
         return "".join(parts)
 
 
+_SHORT = 24  # characters of a figure or a name; what is longer is a sentence
+
+
 def _rich(table: Table) -> RichTable:
     drawn = RichTable(
         title=table.title or None, title_justify="left", title_style="bold", box=SIMPLE_HEAD,
@@ -158,8 +161,15 @@ def _rich(table: Table) -> RichTable:
     )  # fmt: skip
     for index, column in enumerate(table.columns):
         is_label = index < table.n_labels
+        longest = max((len(printable(row[index])) for row in table.rows), default=0)
+        # On a narrow terminal sentences give way to figures, not figures to sentences.
+        is_sentence = longest > _SHORT
         drawn.add_column(
-            column, justify="left" if is_label else "right", overflow="fold", no_wrap=not is_label
+            column,
+            justify="left" if is_label or is_sentence else "right",
+            overflow="fold",
+            no_wrap=not (is_label or is_sentence),
+            min_width=None if is_sentence else min(longest, _SHORT),
         )
     for row in table.rows:
         drawn.add_row(*(Text(printable(cell)) for cell in row))

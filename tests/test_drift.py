@@ -232,6 +232,61 @@ class TestDegenerate:
         instants[0] = "NaT"
         assert drift_test(instants, times, sizes).n_runs == 13
 
+    def test_instants_with_time_zones_are_those_in_utc(self):
+        import datetime as dt
+
+        import pandas as pd
+
+        seconds, times, sizes = sweep(np.tile(SIZES, 2))
+        seconds = np.round(1e4 * seconds)
+        plain = pd.Series(pd.Timestamp("2026-11-30T12:00:00") + pd.to_timedelta(seconds, "s"))
+        expected = drift_test(plain.to_numpy(), times, sizes, {"n_workers": sizes})
+        zoned = plain.dt.tz_localize("UTC")
+        tokyo, delhi = zoned.dt.tz_convert("Asia/Tokyo"), zoned.dt.tz_convert("Asia/Kolkata")
+        mixed = pd.Series([*tokyo[:7], *delhi[7:]], dtype=object)
+        stdlib = [
+            at.to_pydatetime().astimezone(dt.timezone(dt.timedelta(hours=-5))) for at in zoned
+        ]
+        for starts in (plain, zoned, zoned.array, pd.DatetimeIndex(zoned), tokyo, mixed, stdlib):
+            assert drift_test(starts, times, sizes, {"n_workers": sizes}) == expected
+        for missing in (None, pd.NaT, np.nan, pd.NA):
+            zones = zoned.astype(object)
+            zones[0] = missing
+            assert drift_test(zones, times, sizes).n_runs == 13
+
+    def test_starts_that_cannot_be_compared_are_refused_in_words(self):
+        import pandas as pd
+
+        instant = pd.Timestamp("2026-11-30T12:00:00")
+        for starts, words in (
+            ([instant, instant.tz_localize("UTC")], "some starts have a time zone and others"),
+            ([instant, 5.0], "all must be instants, or all numbers"),
+            (["noon", "late"], "starts: not all are numbers"),
+        ):
+            with pytest.raises(ValueError, match=words):
+                drift_test(np.array(starts, dtype=object), [1.0, 2.0], [1, 2])
+        with pytest.raises(ValueError, match="column x: not all are numbers"):
+            drift_test([0, 1], [1.0, 2.0], [1, 2], {"x": ["a", "b"]})
+        assert drift_test([0, 1], [1.0, pd.NA], [1, 2]).n_runs == 1
+
+    def test_a_configuration_may_have_any_name_and_one_without_is_like_no_other(self):
+        place, times, sizes = sweep(np.tile(SIZES, 2))
+        expected = drift_test(place, times, sizes)
+        for names in (
+            [1, 2.5, "a", ("b", 1), "2.5", b"c", True + 6] * 2,  # 7 differ by value or kind
+            [1.0, 2.5, "a", ("b", 1), "2.5", b"c", 7, 1, 2.5, "a", ("b", 1), "2.5", b"c", 7.0],
+        ):
+            given = np.empty(14, dtype=object)
+            given[:] = names
+            assert drift_test(place, times, given).drift == pytest.approx(expected.drift)
+        for null in (None, np.nan):
+            named = np.array([null, null, *sizes[2:7], null, null, *sizes[9:]], dtype=object)
+            one = drift_test(place, times, named, {"n_workers": sizes})
+            assert (one.n_runs, one.n_repeated) == (14, 10)
+            rows = np.random.default_rng(0).permutation(14)
+            again = drift_test(place[rows], times[rows], named[rows], {"n_workers": sizes[rows]})
+            assert again == one
+
     def test_a_single_configuration_tells_the_drift(self):
         one = drift_test(range(6), 1.3 ** np.linspace(0, 1, 6), np.zeros(6), {"x": np.ones(6)})
         assert one.verdict == "drift"

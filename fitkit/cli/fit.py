@@ -89,6 +89,8 @@ def command(
             "parameters": parameters.to_dict("records"),
             "groups": len(model.estimator.groups_),
             "choices": [{"groups": names, "how": how} for how, names in model.choices().items()],
+            "intervals": model.intervals_rest_on(),
+            "further_runs": model.suggestions(),
             "warnings": [*model.notes, *model.left_out()],
         }
         print_json(plain_json(document))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Collection
 from itertools import product
 from pathlib import Path
@@ -23,6 +24,7 @@ from fitkit.models.recipes import Recipe
 _FIGURES = ("predicted_s", "low_s", "high_s")
 _MAX_GRID = 100_000
 _SHOWN = 100  # rows of the table for people
+_REASONS = 12
 _VALUE = re.compile(r'\s*(?:"(?P<quoted>(?:[^"]|"")*)"\s*|(?P<bare>[^,]*)),')
 
 
@@ -55,7 +57,9 @@ _VALUE = re.compile(r'\s*(?:"(?P<quoted>(?:[^"]|"")*)"\s*|(?P<bare>[^,]*)),')
 @click.option(
     "--allow-extrapolation",
     is_flag=True,
-    help="Answer beyond two doublings outside the measured range, too.",
+    help="Answer what is otherwise refused: beyond two doublings outside the measured range, off a "
+    "value that never varied, along a scale of two or three values, or where the forms that fit "
+    "best disagree. Such answers say so.",
 )
 @common
 def command(
@@ -88,13 +92,15 @@ def command(
         for i in range(n_rows)
     ]
     if as_json:
-        print_json({"predictions": rows, "allow_extrapolation": allow_extrapolation})
+        what = {"target": fitted.target, "statistic": fitted.statistic, "level": level}
+        print_json({"predictions": rows, **what, "allow_extrapolation": allow_extrapolation})
     else:
         print_result(_summary(fitted, rows, list(columns), level))
     reasons = [row["reason"] for row in rows if row["status"] == "refused"]
     if reasons:
-        is_far = any("doublings" in reason for reason in reasons)
-        hint = "--allow-extrapolation answers the far ones" if is_far else reasons[0]
+        would = fitted.predict_columns(dict(columns), n_rows, level=level, allow_extrapolation=True)
+        forced = len(reasons) - int((would["status"] == "refused").sum())
+        hint = f"--allow-extrapolation answers {forced} of them" if forced > 0 else reasons[0]
         say(f"{len(reasons)} of {n_rows} refused: {hint}", quiet)
 
 
@@ -166,24 +172,25 @@ def _summary(
         (
             *("" if row[name] is None else str(row[name]) for name in features),
             *(format_quantity(_number(row[name]), "s") for name in _FIGURES),
-            row["status"],
-            row["reason"],
+            row["status"] + (", forced" if row["reason"].startswith(STAMP) else ""),
         )
         for row in rows[:_SHOWN]
     ]
     more = len(rows) - len(cells)
     notes = [f"{more:,} more rows are not shown; --json has all of them"] if more else []
-    forced = sum(row["reason"].startswith(STAMP) for row in rows)
-    if forced:
-        notes.append(
-            f"{forced} of {len(rows)} lie so far outside that they are answered only because "
-            "extrapolation was allowed"
-        )
-    names = (*features, "predicted", "low", "high", "status", "reason")
+    names = (*features, "predicted", "low", "high", "status")
     what = f"{model.statistic} over steps and repetitions"
     title = f"{model.target} of recipe {model.recipe.name}: {what}, with its {level:.0%} interval"
     tables = [Table(names, tuple(cells), n_labels=len(features))]
-    return Summary(title, tables=tables, notes=notes)
+    return Summary(title, tables=tables, notes=[*_reasons(rows), *notes])
+
+
+def _reasons(rows: list[dict[str, Any]]) -> list[str]:
+    """What is said of rows, each once, with how many it is said of."""
+    count = Counter(row["reason"] for row in rows if row["reason"])
+    said = [f"{reason} ({n} of {len(rows)} rows)" for reason, n in count.most_common(_REASONS)]
+    more = len(count) - len(said)
+    return [*said, *([f"{more} more reasons; --json has all of them"] if more else [])]
 
 
 def _number(value: float | None) -> float:

@@ -21,8 +21,9 @@ MIN_BEYOND = 20  # rows of a group whose small scales are asked for its large on
 _FOLDS, _FEW_FOLDS, _MANY = 10, 5, 50
 _CUTS = (2, 4)  # of the largest scale: what is trained on
 _NEAR = 0.25  # doublings; nearer to the measured, errors are those of the inside
-_KEPT = 400  # scores; of more, evenly spaced ranks
+_KEPT = 2_000  # scores; of more, evenly spaced ranks
 _DIGITS = 9
+RESOLUTION = 1e-9  # of an error: below it rounding alone is left
 _NOTHING = 1e-12
 
 
@@ -214,7 +215,7 @@ def _smaller(values: np.ndarray, labels: Sequence[Key], cut: int) -> tuple[np.nd
         if len(known) < 2:
             continue
         small[rows] = below
-        with np.errstate(invalid="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore"):
             distance[rows] = np.where(below | np.isnan(own), 0.0, np.log2(own / known[-1]))
     return np.flatnonzero(small), distance
 

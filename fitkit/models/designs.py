@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,8 +14,10 @@ from fitkit.models.columns import drawn_rows, known_numbers, n_rows, sorted_rows
 from fitkit.models.forms import amount_of, form_named
 from fitkit.models.linear import LinearModel
 from fitkit.models.log_squares import Problem, place_at, values_at
+from fitkit.models.next_run import covariance
 from fitkit.models.nonlinear import NonlinearModel
-from fitkit.models.profiles import form_profile, linear_profile
+from fitkit.models.parameters import Parameter
+from fitkit.models.profiles import FAR, form_profile, linear_profile
 from fitkit.models.regression import absurd
 from fitkit.models.terms import needed_columns, terms_named
 
@@ -44,11 +46,17 @@ class View:
         That the model reads.
     with_candidates
         From further configurations, `jacobian` as it is for them and for those.
+    sizes
+        What a parameter is measured in: its estimate, or, of one at zero or never paid, what costs
+        a tenth of the time.
     share
         Of a parameter by its position and a value, its share of the time, in the median of the
         rows that pay it.
     prior
         Standard deviation of a parameter in its own size that is believed without any data.
+    made
+        From one further configuration, what its parameters are and a standard normal value of its
+        noise, the view of the model that is fitted again with it; None where that takes long.
     """
 
     names: list[str]
@@ -62,8 +70,10 @@ class View:
     open_above: np.ndarray
     columns: tuple[str, ...]
     with_candidates: Callable[[SimpleNamespace], tuple[np.ndarray, np.ndarray]]
+    sizes: np.ndarray
     share: Callable[[int, float], float]
     prior: float
+    made: Callable[[SimpleNamespace, np.ndarray, float], View] | None = None
     nothing: float = _SMALL
 
 
@@ -76,10 +86,33 @@ def view_of(model: Any, X: Any, times: np.ndarray, rise: float) -> View | None:
         By which the sum of squares may rise in a profile, in variances of the noise.
     """
     if isinstance(model, LinearModel):
-        return _linear_view(model, X, times, rise)
+        return _widened(_linear_view(model, X, times, rise), model.parameters_)
     if isinstance(model, NonlinearModel):
-        return _form_view(model, X, times, rise)
+        return _widened(_form_view(model, X, times, rise), model.parameters_)
     return None
+
+
+def _widened(view: View, parameters: Sequence[Parameter]) -> View:
+    """The view, its intervals at least as wide as the confidence bounds of the parameters.
+
+    A profile takes the noise for known and even. Where the bootstrap says more, a reader would
+    find "determined" beside bounds that contradict it.
+    """
+    by_name = {p.term: p for p in parameters}
+    lower, upper = (
+        np.array([getattr(by_name[name], end) for name in view.names], dtype=float)
+        for end in ("ci_low", "ci_high")
+    )
+    judged = ~np.isnan(view.high)
+    low = np.where(judged, np.fmin(view.low, lower), view.low)
+    high = np.where(judged, np.fmax(view.high, upper), view.high)
+    far = math.exp(FAR)
+    paid = judged & (view.estimates > 0)
+    return replace(
+        view, low=low, high=high,
+        open_below=view.open_below | paid & (lower <= view.estimates / far),
+        open_above=view.open_above | paid & (upper >= view.estimates * far),
+    )  # fmt: skip
 
 
 # -- sums of terms -------------------------------------------------------------------------
@@ -115,6 +148,9 @@ def _linear_view(model: LinearModel, X: Any, times: np.ndarray, rise: float) -> 
         weighted = further * seconds[:, None] ** -model.noise_exponent_ * there
         return design * there, weighted
 
+    def made(run: SimpleNamespace, values: np.ndarray, deviate: float) -> View:
+        return _with_run(model, X, times, run, values, deviate, rise)
+
     def share(k: int, value: float) -> float:
         paid = amounts[:, k] > 0
         return float(np.median(value * amounts[paid, k] / times[paid])) if paid.any() else 0.0
@@ -122,8 +158,30 @@ def _linear_view(model: LinearModel, X: Any, times: np.ndarray, rise: float) -> 
     return View(
         [term.name for term in terms], [term.unit for term in terms], estimates, design * size,
         model.noise_, low, high, low <= 0, np.isinf(high), tuple(needed_columns(model.terms)),
-        with_candidates, share, _LINEAR_PRIOR,
+        with_candidates, size, share, _LINEAR_PRIOR, made,
     )  # fmt: skip
+
+
+def _with_run(
+    model: LinearModel, X: Any, times: np.ndarray, run: SimpleNamespace, values: np.ndarray,
+    deviate: float, rise: float,
+) -> View:  # fmt: skip
+    """The view once a run is made that takes as long as the values say, and noise adds."""
+    amounts = np.array([term.amount(run, 1)[0] for term in terms_named(list(model.terms))])
+    seconds = float(np.nansum(amounts * values))
+    added = model.noise_ * seconds**model.noise_exponent_ * deviate
+    seconds = max(seconds + added, _SMALL * seconds, _SMALL * float(times.min()))
+    rows = known_numbers(X, needed_columns(model.terms))
+    both = SimpleNamespace(
+        **{
+            name: np.append(known, getattr(run, name, math.nan))
+            for name, known in vars(rows).items()
+        }
+    )
+    longer = np.append(times, seconds)
+    again = LinearModel(model.terms, model.noise_exponent_, model.level, "drop", model.loss)
+    again.fit(both, longer)
+    return _widened(_linear_view(again, both, longer, rise), again.parameters_)
 
 
 def _typical(amounts: np.ndarray, times: np.ndarray) -> np.ndarray:
@@ -176,7 +234,8 @@ def _form_view(model: NonlinearModel, X: Any, times: np.ndarray, rise: float) ->
 
     return View(
         names, [c.unit for c in form.coefficients], estimates, jacobian, noise, low, high,
-        open_below, open_above, form.columns, with_candidates, lambda k, value: 1.0, _LOG_PRIOR,
+        open_below, open_above, form.columns, with_candidates, np.nan_to_num(estimates, nan=1.0),
+        lambda k, value: 1.0, _LOG_PRIOR,
     )  # fmt: skip
 
 
@@ -187,8 +246,8 @@ def _form_ends(
     noise = max(noise, 1e-9)
     problem.ridge, problem.start = _RIDGE * noise, theta
     own = problem.many_jacobians(theta[None])[0]
-    covariance = np.linalg.pinv(own.T @ own, rcond=1e-12, hermitian=True)
-    guesses = np.sqrt(rise * np.maximum(np.diag(covariance), 0.0)) * noise
+    found = covariance(own / noise, np.full(len(theta), FAR))
+    guesses = np.sqrt(rise * np.diag(found))
     return form_profile(problem, theta, guesses, rise * noise**2)
 
 

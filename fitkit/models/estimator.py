@@ -118,7 +118,7 @@ class Estimator(ABC):
 
     @property
     def params_(self) -> pd.DataFrame:
-        """Parameters: ``term, estimate, std_err, ci_low, ci_high, unit, status``."""
+        """Parameters: ``term, estimate, std_err, ci_low, ci_high, unit, status, method``."""
         require_fitted(self, "parameters_")
         return parameter_frame(getattr(self, "parameters_", ()))
 

@@ -12,6 +12,7 @@ import numpy as np
 # Beyond this distance a prediction is refused unless the user insists.
 MAX_DOUBLINGS = 2.0
 _SAME = 1e-9  # relative difference of a value that rounding alone explains
+_SLIGHT = 0.1
 LARGEST = 1e30  # beyond it, and below its reciprocal, products of features overflow
 
 Box = dict[str, tuple[float, float]]
@@ -107,7 +108,8 @@ def distance_text(box: Box, distances: Mapping[str, float]) -> str:
         lie = "lies" if len(endless) == 1 else "lie"
         return f"{', '.join(endless)} {lie} outside the measured range, {', '.join(ranges)}"
     name = max(outside, key=lambda name: outside[name])
-    return f"{name} is {outside[name]:.1f} doublings outside the measured range"
+    away = f"{outside[name]:.1f}" if outside[name] >= _SLIGHT else f"less than {_SLIGHT}"
+    return f"{name} is {away} doublings outside the measured range"
 
 
 def load_box(ranges: Mapping[str, Any]) -> Box:

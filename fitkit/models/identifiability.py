@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fitkit.display import format_quantity, format_share
-from fitkit.models.columns import known_numbers
+from fitkit.models.columns import known_numbers, take
 from fitkit.models.designs import View, view_of
-from fitkit.models.guard import doublings, measured_box
-from fitkit.models.next_run import best, candidates, shown
+from fitkit.models.intervals import t_quantile
+from fitkit.models.next_run import best, candidates, covariance, effort, plausible, shown
 from fitkit.models.parameters import number, plain
 
 State = Literal["determined", "weak", "open below", "open above", "not determined", "not judged"]
@@ -25,7 +25,11 @@ _DEPENDENT = 1e-6  # of the largest singular value, below which directions are n
 _TOLD = 0.03  # part of a parameter in such a direction from which on it is in doubt
 _STRONG = 0.8  # correlation from which on another parameter is named
 _INFINITE = 1e12  # condition from which on rounding alone is left
-_FARTHEST = 64.0  # doublings
+_UNRELATED = 1e5  # standard deviations, by which a direction without data is as good as free
+_QUIET = 1e-6  # of the largest time, below which noise is rounding
+_SMALLEST = 0.2  # part of the values that a parameter may have for which no promise is made
+_TRIALS, _BROKEN = 8, 1  # fits with the run that are tried, and how many may break a promise
+_SPREAD = 2.0  # sizes by which a parameter that no run pays may differ from what is believed
 _NARROWED = 1.1  # factor by which a variance must fall for a run to be worth while
 
 
@@ -96,11 +100,14 @@ class Identifiability:
     suggestion
         The single run that would tell most of the rest; None where all are determined, or no run
         that can be set tells more.
+    why_none
+        Why no run is suggested though not all is determined; else empty.
     """
 
     condition: float
     parameters: tuple[Determination, ...]
     suggestion: Suggestion | None
+    why_none: str = ""
 
     @property
     def undetermined(self) -> list[Determination]:
@@ -110,7 +117,14 @@ class Identifiability:
     def lines(self) -> list[str]:
         """All in words: a line for each parameter, and the run."""
         found = [f"{p.term}: {p.words}" for p in self.parameters]
-        return [*found, self.suggestion.words] if self.suggestion else found
+        return [*found, self.next_run] if self.next_run else found
+
+    @property
+    def next_run(self) -> str:
+        """The run that would tell more, or why none is suggested; empty if nothing is open."""
+        if self.suggestion:
+            return self.suggestion.words
+        return f"no run is suggested: {self.why_none}" if self.why_none else ""
 
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON values; what is infinite, or no number, is null."""
@@ -125,6 +139,7 @@ class Identifiability:
                 "determines": list(self.suggestion.determines),
                 "narrows": list(self.suggestion.narrows),
             },
+            "why_none": self.why_none,
         }
 
     @classmethod
@@ -147,6 +162,7 @@ class Identifiability:
                 tuple(map(str, told["determines"])),
                 tuple(map(str, told["narrows"])),
             ),
+            str(state.get("why_none", "")),  # older files do not tell
         )
 
 
@@ -186,6 +202,12 @@ def judge(model: Any, X: Any, y: ArrayLike, level: float = 0.9) -> Identifiabili
     view = view_of(_shown_model(model), X, np.asarray(y, dtype=float), rise)
     if view is None:
         return None
+    parameters, condition = _parameters(view)
+    return Identifiability(condition, tuple(parameters), *_suggestion(view, parameters, X))
+
+
+def _parameters(view: View) -> tuple[list[Determination], float]:
+    """What is said of each parameter, and the condition."""
     judged = np.flatnonzero(np.isfinite(view.jacobian).all(axis=0))
     lengths = np.linalg.norm(view.jacobian[:, judged], axis=0)
     paid = judged[lengths > 0]
@@ -198,7 +220,7 @@ def judge(model: Any, X: Any, y: ArrayLike, level: float = 0.9) -> Identifiabili
         rival = view.names[paid[partner]] if partner >= 0 and strength >= _STRONG else ""
         together = at >= 0 and bool(doubtful[:, at].any())
         parameters.append(_determined(view, k, rival, together, condition))
-    return Identifiability(condition, tuple(parameters), _suggestion(view, parameters, X))
+    return parameters, condition
 
 
 def _shown_model(model: Any) -> Any:
@@ -217,7 +239,7 @@ def _dependence(jacobian: np.ndarray) -> tuple[float, np.ndarray]:
     if not jacobian.shape[1]:
         return math.inf, np.zeros((0, 0), dtype=bool)
     scaled = jacobian / np.linalg.norm(jacobian, axis=0)
-    _, values, right = np.linalg.svd(scaled, full_matrices=True)
+    _, values, right = np.linalg.svd(np.linalg.qr(scaled, mode="r"))
     values = np.concatenate([values, np.zeros(right.shape[0] - len(values))])
     condition = float(values[0] / values[-1]) if values[-1] > values[0] / _INFINITE else math.inf
     empty = values <= _DEPENDENT * values[0]
@@ -230,9 +252,9 @@ def _rivals(jacobian: np.ndarray, doubtful: np.ndarray) -> list[tuple[int, float
     if n < 2:
         return [(-1, 0.0)] * n
     scaled = jacobian / np.linalg.norm(jacobian, axis=0)
-    covariance = np.linalg.inv(scaled.T @ scaled + 1e-10 * np.eye(n))
-    size = np.sqrt(np.diag(covariance))
-    strength = np.abs(covariance / np.outer(size, size))
+    found = covariance(scaled, np.full(n, _UNRELATED))
+    size = np.sqrt(np.diag(found))
+    strength = np.abs(found / np.outer(size, size))
     np.fill_diagonal(strength, 0.0)
     for direction in doubtful:
         strength[np.ix_(direction, direction)] += 1.0 - np.eye(int(direction.sum()))
@@ -286,37 +308,90 @@ def _state(view: View, k: int) -> tuple[State, str]:
 # -- the run that would tell more ----------------------------------------------------------
 
 
-def _suggestion(view: View, parameters: Sequence[Determination], X: Any) -> Suggestion | None:
+def _suggestion(
+    view: View, parameters: Sequence[Determination], X: Any
+) -> tuple[Suggestion | None, str]:
+    """The run, or why there is none; neither where all is determined."""
     wanted = np.array([p.state not in ("determined", "not judged") for p in parameters])
+    if not math.isfinite(view.noise):
+        return None, "no row is left over to judge the noise by"
+    if not wanted.any():
+        return None, ""
     rows = known_numbers(X, view.columns)
-    others = candidates(rows, view.columns) if wanted.any() else None
-    if others is None or not view.noise > 0:
-        return None
+    others = candidates(rows, view.columns)
+    if others is None:
+        return None, "no column that the model reads can be set by itself"
     jacobian, further = view.with_candidates(others)
     usable = np.isfinite(further).all(axis=0) & np.isfinite(jacobian).all(axis=0)
     asked = wanted[usable]
     if not asked.any():
-        return None
-    jacobian, further = jacobian[:, usable] / view.noise, further[:, usable] / view.noise
+        return None, "a column that the rest needs is null"
+    noise = max(view.noise, _QUIET * float(np.abs(jacobian[:, usable]).max()))
+    jacobian, further = jacobian[:, usable] / noise, further[:, usable] / noise
     prior = np.full(int(usable.sum()), view.prior)
-    row, after = best(jacobian, further, prior, asked, _effort(others, rows))
-    before = np.diag(np.linalg.inv(jacobian.T @ jacobian + np.diag(prior**-2.0)))
-    reach = NormalDist().inv_cdf(0.95) * np.sqrt(after)
+    row, after = best(jacobian, further, prior, asked, effort(others, rows))
+    before = np.diag(covariance(jacobian, prior))
     names = np.array(view.names)[usable]
-    told = asked & (reach <= math.log(_CLOSE)) & (before > after * 1.05)
+    sure = _would_be_determined(view, usable, np.sqrt(after), len(jacobian) + 1)
+    told = asked & sure & (before > after * 1.05)
+    run = take(others, np.array([row]))
+    told[told] = _kept(view, jacobian, np.flatnonzero(usable), np.flatnonzero(told), run)
     narrowed = asked & ~told & (before > _NARROWED * after)
     if not (told | narrowed).any():
-        return None
-    return Suggestion(
-        shown(others, row), tuple(names[told].tolist()), tuple(names[narrowed].tolist())
-    )
+        return None, "of the runs that were tried none tells more of the rest"
+    columns = shown(others, row)
+    return Suggestion(columns, tuple(names[told].tolist()), tuple(names[narrowed].tolist())), ""
 
 
-def _effort(others: SimpleNamespace, rows: SimpleNamespace) -> np.ndarray:
-    """Doublings outside of what was measured, and where none, the size of the run."""
-    total = np.zeros(len(next(iter(vars(others).values()))))
-    outside = doublings(measured_box(vars(rows)), vars(others), one_value_is_a_scale=True)
-    for name, values in vars(others).items():
-        total += np.minimum(outside[name], _FARTHEST)  # zero has no doublings
-        total += 1e-3 * np.log2(np.maximum(values, 1.0))
-    return total
+def _kept(
+    view: View, jacobian: np.ndarray, usable: np.ndarray, told: np.ndarray, run: SimpleNamespace
+) -> np.ndarray:
+    """Which promises most fits keep that are made with the run, shape ``(told,)``.
+
+    The parameters are drawn from what the data leave. Without such fits none is: the bootstrap
+    draws without a new run in a third of its draws, so that its bounds seldom shrink for one.
+    ``usable`` are the columns of the Jacobian in the view, ``told`` those of the promised ones.
+    """
+    if view.made is None or not len(told):
+        return np.zeros(len(told), dtype=bool)
+    sizes = view.sizes[usable]
+    at = np.divide(np.nan_to_num(view.estimates[usable]), sizes, where=sizes > 0, out=0 * sizes)
+    paid = np.abs(jacobian).max(axis=0) > 0
+    draws = plausible(jacobian, np.where(paid, view.prior, _SPREAD), at, _TRIALS)
+    noises = np.random.default_rng(1).standard_normal(_TRIALS)
+    broken = np.zeros(len(told))
+    for draw, noise in zip(draws, noises, strict=True):
+        values = np.full(len(view.names), math.nan)
+        values[usable] = draw * sizes
+        found = _parameters(view.made(run, values, float(noise)))[0]
+        broken += [found[usable[k]].state != "determined" for k in told]
+        if np.all(broken > _BROKEN):
+            break
+    return np.asarray(broken <= _BROKEN)
+
+
+def _would_be_determined(
+    view: View, usable: np.ndarray, errors: np.ndarray, n_rows: int
+) -> np.ndarray:
+    """Which parameters a run would determine in most of what they may turn out to be.
+
+    One that is half as large as believed is known half as well. The promise is kept for all but
+    the smallest fifth of the values that the data leave, and where they leave any, for what is
+    believed; the interval is as wide as that of `fitkit.models.bootstrap.bounds`.
+
+    Parameters
+    ----------
+    usable
+        Which parameters of the view, shape ``(parameters,)``.
+    errors
+        Their standard errors after the run, in their own size, shape ``(usable,)``.
+    n_rows
+        Rows that are fitted then.
+    """
+    dof = max(n_rows - len(errors), 1)
+    reach = t_quantile(0.95, dof) * math.sqrt(n_rows / dof) * errors
+    size, low, high = view.sizes[usable], view.low[usable], view.high[usable]
+    least = size * reach / (1 - 1 / _CLOSE)
+    known = np.isfinite(high) & np.isfinite(low)
+    small = np.where(known, low + _SMALLEST * np.where(known, high - low, 0.0), size)
+    return np.asarray(least <= small)

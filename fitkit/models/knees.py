@@ -21,7 +21,7 @@ from fitkit.models.scaling_curves import (
     pool_by_scale,
     smooth_shapes,
 )
-from fitkit.models.turning_points import check_level, counted, few_scales, percent
+from fitkit.models.turning_points import check_draws, check_level, counted, few_scales, percent
 
 KneeStatus = Literal["knee", "none", "not determined"]
 
@@ -29,6 +29,7 @@ MIN_SCALES = 5  # two up to the knee, two above it, and one more to contradict
 MARGIN = 6.0  # of AICc, by which a form without acceleration must be worse: odds of one to twenty
 _PREFERRED = 2.0  # of AICc; of what differs by less, the simpler form will do
 _BESIDE = 2  # scales that must lie on either side
+_APART = 1e10  # ratio of times beyond which a fall in proportion rounds to nothing left
 _UNLIKELY = 1e-3  # level of the test that repetitions scatter less than scales do
 
 
@@ -240,9 +241,9 @@ def find_knee(
     Fits are least squares of log times. A serial server, max(a, a N / k), or a hinge,
     a + b max(0, N - k), must have a lower AICc than every smooth form: by 6 than those whose slope
     does not grow (constant, affine, log, ring, falling ones, sums), and at all than those whose
-    slope does (square, power up to 2, sums with 1/N): noise hides which of the two it is long
-    before it hides that the time has begun to grow. At least two scales must lie above the knee,
-    two not above it, and the bootstrap interval between the smallest and the second largest.
+    slope does (N log N, square, power up to 2, sums with 1/N): noise hides which of the two it is
+    long before it hides that the time has begun to grow. At least two scales must lie above the
+    knee, two not above it, and the bootstrap interval between the smallest and the second largest.
 
     Parameters
     ----------
@@ -259,7 +260,8 @@ def find_knee(
     Raises
     ------
     ValueError
-        If a scale or a time is no positive number, or the level is not between 0 and 1.
+        If a scale or a time is no positive number, the level is not between 0 and 1, or the draws
+        are no whole number above 0.
 
     Examples
     --------
@@ -268,6 +270,7 @@ def find_knee(
     'knee at 16.0 workers (90 % 16.0 to 16.1)'
     """
     check_level(level)
+    check_draws(draws)
     if not np.size(times) and not np.size(scale):
         return Knee("not determined", math.nan, "nothing was measured", level=level, unit=unit)
     repeats = pool_by_scale(scale, times)
@@ -275,6 +278,8 @@ def find_knee(
     blank = Knee("not determined", n_max, "", "", level, unit, repeats.n_left_out)
     if n_scales < MIN_SCALES:
         return replace(blank, reason=few_scales(n_scales, MIN_SCALES))
+    if np.ptp(repeats.means) > math.log(_APART):
+        return replace(blank, reason=f"times differ by more than {_APART:g}: no curve spans that")
     contest = _judged_by_rows_or_scales(repeats)
     unbeaten = contest.unbeaten()
     if unbeaten:

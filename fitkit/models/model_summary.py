@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from fitkit.display import Summary, Table, format_quantity
@@ -45,6 +45,7 @@ def model_summary(model: PerformanceModel) -> Summary:
     notes = [*model.notes, *model.left_out()]
     if len(rows) > _SHOWN_PARAMETERS:
         notes.append(f"{len(rows) - _SHOWN_PARAMETERS} more parameters are not shown")
+    rest_on = _by_text(model.intervals_rest_on())
     columns = ("group", "term", "estimate", "90 % interval", "by", "the data say", "n")
     return Summary(
         f"Model of recipe {model.recipe.name}",
@@ -58,8 +59,8 @@ def model_summary(model: PerformanceModel) -> Summary:
         [
             *_lines("Choices", "how it was fitted", model.choices()),
             Table(columns, tuple(rows[:_SHOWN_PARAMETERS]), "Parameters", 2),
-            *_lines("Intervals of predictions", "what they rest on", _intervals(model)),
-            *_lines("Runs that would tell more", "which run", _runs(model)),
+            *_lines("Intervals of predictions", "what they rest on", rest_on),
+            *_lines("Runs that would tell more", "which run", _by_text(model.suggestions())),
         ],
         notes,
     )
@@ -79,19 +80,11 @@ def _parameter_rows(model: PerformanceModel) -> Iterator[tuple[str, ...]]:
                 )  # fmt: skip
 
 
-def _intervals(model: PerformanceModel) -> dict[str, list[str]]:
-    groups = model.estimator.groups_
-    labels = group_labels(groups, model.recipe.groups)
+def _by_text(text_of: Mapping[str, str]) -> dict[str, list[str]]:
+    """Groups by what is true of them."""
     found: dict[str, list[str]] = {}
-    for key, fitted in groups.items():
-        found.setdefault(model.intervals.describe(key, fitted), []).append(labels[key])
-    return found
-
-
-def _runs(model: PerformanceModel) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for group, run in model.suggestions().items():
-        found.setdefault(run, []).append(group)
+    for group, text in text_of.items():
+        found.setdefault(text, []).append(group)
     return found
 
 

@@ -115,10 +115,11 @@ class PerformanceModel:
             estimator = recipe.estimator(question).fit(everything, times)
             intervals = _intervals(recipe, estimator, everything, times)
             judged = _identifiability(recipe, estimator, everything, times)
-        domains = {
-            key: Domain.of(vars(take(numeric, rows)), estimator.groups_[key[: len(recipe.groups)]])
-            for key, rows in rows_by_key(keys(everything, recipe.places)).items()
-        }
+        domains = {}
+        for key, rows in rows_by_key(keys(everything, recipe.places)).items():
+            model = estimator.groups_[key[: len(recipe.groups)]]
+            is_unknown = dict(zip(recipe.places, key, strict=True)).get("topology") == UNKNOWN
+            domains[key] = Domain.of(vars(take(numeric, rows)), model, link_is_unknown=is_unknown)
         return cls(recipe, target, statistic, estimator, domains, intervals, judged)
 
     @property
@@ -195,6 +196,10 @@ class PerformanceModel:
             answers = self._answer(key, take(record, rows), level, allow_extrapolation)
             for name, values in answers.items():
                 found[name][rows] = values
+        contradictions = self.recipe.contradictions(columns, n_rows)
+        for row in np.flatnonzero(contradictions != "").tolist():
+            parts = (found["reason"][row], contradictions[row])
+            found["reason"][row] = "; ".join(part for part in parts if part)
         return found
 
     def _answer(
@@ -298,13 +303,19 @@ class PerformanceModel:
         return left_out(self.estimator)
 
     def suggestions(self) -> dict[str, str]:
-        """By group, the single run that would tell most of what its parameters leave open."""
+        """By group the run that would tell most of what its parameters leave open, or why none."""
         labels = group_labels(self.estimator.groups_, self.recipe.groups)
         return {
-            labels[key]: found.suggestion.words
+            labels[key]: found.next_run
             for key, found in self.identifiability.items()
-            if found.suggestion
+            if found.next_run
         }
+
+    def intervals_rest_on(self) -> dict[str, str]:
+        """By group, what the intervals of its predictions rest on."""
+        groups = self.estimator.groups_
+        labels = group_labels(groups, self.recipe.groups)
+        return {labels[key]: self.intervals.describe(key, model) for key, model in groups.items()}
 
     def summary(self) -> Summary:
         """What was fitted, parameter by parameter, in units that can be read."""

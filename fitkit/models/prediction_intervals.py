@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fitkit.models.columns import Key
-from fitkit.models.conformal import HeldOutErrors, needed, own_shape, quantile
+from fitkit.models.conformal import RESOLUTION, HeldOutErrors, needed, own_shape, quantile
 from fitkit.models.extrapolation_library import historic_errors
 
-_WIDEST = 50.0  # log of a bound by the prediction: a wider interval says nothing
+_WIDEST = math.log(1000.0)  # of a bound by the prediction: a wider interval says nothing
 
 
 class Interval(NamedTuple):
@@ -65,13 +65,15 @@ class PredictionIntervals:
         ValueError
             If the level is not between 0 and 1.
         """
+        if not 0 < level < 1:
+            raise ValueError(f"a level of {level}: between 0 and 1, such as 0.9")
         down, up, lacking = self._inside(key, model, X, seconds, level)
         drift = np.zeros(len(seconds))
         if model.intervals_by != "posterior":
             drift = self._drift(key, reach, len(seconds), level)
         down, up = np.hypot(down, drift), np.hypot(up, drift)
         too_wide = ~(up <= _WIDEST) & (lacking == "")
-        lacking[too_wide] = "no interval: it would be infinitely wide"
+        lacking[too_wide] = "no interval: it would be wider than a factor of 1,000"
         has_none = lacking != ""
         with np.errstate(over="ignore", invalid="ignore"):
             low, high = seconds * np.exp(-down), seconds * np.exp(up)
@@ -91,7 +93,7 @@ class PredictionIntervals:
                 f"no interval: {model.n_obs_} configurations leave nothing to judge the scatter by"
             )
             return down, up, lacking
-        size = quantile(errors.inside, level)
+        size = max(quantile(errors.inside, level), RESOLUTION)
         if math.isinf(size):
             lacking[:] = (
                 f"no interval: at level {level:g} it needs {needed(level)} held-out "
@@ -113,30 +115,42 @@ class PredictionIntervals:
                 along[axis] = np.maximum(along.get(axis, 0.0), distance)
         squares = np.zeros(n_rows)
         for axis, distance in along.items():
-            size = quantile(self._beyond(key, axis, level)[0], level)
+            size = self._size_beyond(key, axis, level)
             is_beyond = distance > 0
             squares[is_beyond] += size**2 * distance[is_beyond]
         return np.sqrt(squares)
 
-    def _beyond(self, key: Key, axis: str, level: float) -> tuple[np.ndarray, str]:
-        """Errors that tell how a group errs along an axis, and whose they are."""
+    def _size_beyond(self, key: Key, axis: str, level: float) -> float:
+        """Quantile of the errors along an axis; at least the largest of nearer, too few ones.
+
+        So a higher level never has a smaller one.
+        """
+        least = 0.0
+        for errors, _ in self._beyond(key, axis):
+            if len(errors) >= needed(level):
+                return max(least, quantile(errors, level))
+            least = max(least, float(errors[-1]))
+        return math.inf
+
+    def _beyond(self, key: Key, axis: str) -> Iterator[tuple[np.ndarray, str]]:
+        """Errors that tell how a group errs along an axis, and whose, the nearest first."""
         own = self.groups.get(key, HeldOutErrors()).beyond.get(axis, np.empty(0))
-        if len(own) >= needed(level):
-            return own, "its own"
+        if len(own):
+            yield own, "its own"
         related = {
             other: errors.beyond[axis]
             for other, errors in self.groups.items()
-            if axis in errors.beyond
+            if axis in errors.beyond and other != key
         }
         closeness = {other: _shared(key, other) for other in related}
         for least in sorted(set(closeness.values()), reverse=True):
             near = [related[other] for other in related if closeness[other] >= least]
-            pool = np.sort(np.concatenate(near))
-            if len(pool) >= needed(level):
-                return pool, f"those of {len(near)} related groups"
-        return historic_errors(self.recipe, axis), "those seen on published data"
+            yield np.sort(np.concatenate(near)), f"those of {len(near)} related groups"
+        historic = historic_errors(self.recipe, axis)
+        if len(historic):
+            yield historic, "those seen on published data"
 
-    def describe(self, key: Key, model: Any, level: float = 0.9) -> str:
+    def describe(self, key: Key, model: Any) -> str:
         """What a group's intervals rest on, in words."""
         errors = self.groups.get(key, HeldOutErrors())
         inside = {
@@ -148,7 +162,7 @@ class PredictionIntervals:
             inside = f"{len(errors.inside)} held-out errors"
         if model.intervals_by == "posterior":
             return inside
-        beyond = [f"along {axis} {self._beyond(key, axis, level)[1]}" for axis in self.axes]
+        beyond = [f"along {axis} {next(self._beyond(key, axis))[1]}" for axis in self.axes]
         return "; ".join([inside, *beyond])
 
 

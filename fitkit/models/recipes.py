@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 # What must be the same for two measurements to be of one thing.
 _PLACE = ("framework", "device", "system", "instrument", "precision", "n_threads")
+_ROUNDING = 1e-3  # of a quotient that is a whole number
 _NETWORK = ("framework", "network", "n_params", *_PLACE[1:])
 
 
@@ -128,6 +129,26 @@ class Recipe:
         if "topology" in self.words:
             found["topology"] = link_classes(columns, n_rows)
         return found
+
+    def contradictions(self, columns: Mapping[str, Any], n_rows: int) -> np.ndarray:
+        """What rows say that cannot be and is not used, in words, shape ``(n_rows,)``; else empty.
+
+        A global batch is what the workers have, once or, where gradients are accumulated, several
+        times.
+        """
+        said = np.full(n_rows, "", dtype=object)
+        names = ("local_batch", "n_workers", "global_batch")
+        if not set(names) <= {*self.features, *columns} or "global_batch" in self.columns:
+            return said
+        x = number_columns(columns, names, n_rows)
+        with np.errstate(all="ignore"):
+            times = x.global_batch / (x.local_batch * x.n_workers)
+            odd = np.isfinite(times) & (np.abs(times - np.maximum(np.round(times), 1)) > _ROUNDING)
+        for row in np.flatnonzero(odd).tolist():
+            n, batch = x.n_workers[row], x.local_batch[row]
+            whole = f"global_batch {x.global_batch[row]:g}"
+            said[row] = f"{whole} is no multiple of {n:g} times {batch:g} and is not used"
+        return said
 
     def estimator(self, question: Question) -> GroupedModel:
         """The unfitted model of all groups.

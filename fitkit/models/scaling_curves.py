@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fitkit.models.estimator import checked_times
+from fitkit.models.guard import LARGEST
 
 NOT_REPEATED = 1e-3  # log residual below which no two runs repeat each other
 _FAR = 5.0  # standard deviations beyond which a repetition is a straggler
@@ -87,7 +88,7 @@ def checked_scales(scale: ArrayLike) -> np.ndarray:
     Raises
     ------
     ValueError
-        If they are no single column, or one is not a positive number.
+        If they are no single column, or one is not a positive number, or beyond 1e±30.
     """
     try:
         found = np.asarray(scale, dtype=float)
@@ -95,6 +96,8 @@ def checked_scales(scale: ArrayLike) -> np.ndarray:
         raise ValueError("scales must be positive numbers") from error
     if found.ndim != 1 or not np.all(np.isfinite(found) & (found > 0)):
         raise ValueError("scales must be one column of positive numbers")
+    if np.any((found > LARGEST) | (found < 1 / LARGEST)):
+        raise ValueError(f"scales must be positive numbers from {1 / LARGEST:g} to {LARGEST:g}")
     return found
 
 
@@ -141,7 +144,8 @@ def smooth_shapes(n: np.ndarray, growth: float) -> dict[str, Shape]:
     """The alternatives to a knee, each a constant plus what its name says.
 
     One amount may have either sign, two are both costs. The power reaches 2: the largest that a
-    message between any two workers explains.
+    message between any two workers explains. N log N, log N rounds of N messages through
+    one link, counts log N from the smallest scale: the unit of the scale does not matter.
     """
     log, ring, inverse, square = np.log(n), 1 - 1 / n, 1 / n, n**2
 
@@ -158,6 +162,7 @@ def smooth_shapes(n: np.ndarray, growth: float) -> dict[str, Shape]:
         **{name: Shape(_sum_of(f), (-growth,), (growth,)) for name, f in one.items()},
         **{name: Shape(_sum_of(*both), low, high) for name, both in pairs.items()},
         "square": Shape(_sum_of(square), (-growth,), (growth,), True),
+        "N log N": Shape(_sum_of(n * (log - log[0])), (-growth,), (growth,), True),
         **{name: Shape(_sum_of(*both), low, high, True) for name, both in curved.items()},
         "power": Shape(power, (0.1, -growth), (2.0, growth), True),
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,6 +15,7 @@ from fitkit.models.scaling_curves import NOT_REPEATED, checked_scales, pool_by_s
 TurningStatus = Literal["turning point", "none", "not determined"]
 
 _MIN_SCALES = 3
+_EXACT = 1e-12  # log time; below it, differences are rounding
 _SHOWN = 0.005  # share of draws below which a scale is not named
 
 
@@ -57,7 +58,9 @@ class TurningPoint:
     Attributes
     ----------
     status
-        ``turning point``; ``none``, where the largest scale is the fastest; ``not determined``.
+        ``turning point``, where the times fall before it and rise after it by more than noise;
+        ``none``, where they fall up to the largest scale, or rise from the smallest on;
+        ``not determined``, such as where no scale of a range is told apart.
     n_max
         Largest scale; NaN without any.
     at
@@ -84,7 +87,8 @@ class TurningPoint:
     def text(self) -> str:
         """The answer in words."""
         if self.status == "none":
-            return f"no turning point up to {counted(self.n_max, self.unit)}: still falling"
+            said = self.reason.split(":")[0]
+            return f"no turning point up to {counted(self.n_max, self.unit)}: {said}"
         if self.status == "not determined":
             return f"not determined: {self.reason}"
         others = {k: share for k, share in self.shares.items() if share >= _SHOWN and k != self.at}
@@ -115,12 +119,17 @@ def turning_point(
     the usual noninformative prior; Gelman et al., Bayesian Data Analysis, 2013, section 3.2).
     Drawing three repetitions with replacement instead would scatter by a fifth too little.
 
+    A turning point is declared only if the times fall before it and rise after it, each beyond
+    what the largest of all differences between equal scales reaches by chance in half of
+    ``1 - level``. That one scale is the fastest in most draws is no such test: of equal ones, one
+    always is.
+
     Parameters
     ----------
     scale, times
         Workers (or nodes) and total seconds of each run, shape ``(rows,)``; some scales repeated.
     level
-        Of the candidates, of the slopes, and of what is said to be still falling.
+        Of the candidates, of the slopes, and of what is said to fall or to rise.
     draws, seed
         Of the bootstrap.
     unit
@@ -129,9 +138,11 @@ def turning_point(
     Raises
     ------
     ValueError
-        If a scale or a time is no positive number, or the level is not between 0 and 1.
+        If a scale or a time is no positive number, the level is not between 0 and 1, or the draws
+        are no whole number above 0.
     """
     check_level(level)
+    check_draws(draws)
     if not np.size(times) and not np.size(scale):
         return TurningPoint("not determined", math.nan, "nothing was measured", unit=unit)
     repeats = pool_by_scale(scale, times)
@@ -189,6 +200,18 @@ def check_level(level: float) -> None:
         raise ValueError(f"a level of {level}: between 0 and 1, such as 0.9")
 
 
+def check_draws(draws: int) -> None:
+    """Refuse what cannot be drawn.
+
+    Raises
+    ------
+    ValueError
+        If it is no whole number above 0.
+    """
+    if isinstance(draws, bool) or not isinstance(draws, int | np.integer) or draws < 1:
+        raise ValueError(f"draws of {draws}: a whole number above 0, such as 1000")
+
+
 def _fastest(scales: np.ndarray, logs: np.ndarray, level: float, unit: str) -> TurningPoint:
     """From log times, shape ``(draws, scales)``, scales ascending."""
     n_max = float(scales[-1]) if len(scales) else math.nan
@@ -199,29 +222,79 @@ def _fastest(scales: np.ndarray, logs: np.ndarray, level: float, unit: str) -> T
     order = np.lexsort((scales, -wins))
     shares = {float(scales[k]): float(wins[k]) for k in order if wins[k] > 0}
     n_needed = int(np.searchsorted(np.cumsum(wins[order]), level - 1e-12)) + 1
-    candidates = np.sort(scales[order[:n_needed]])
-    status, reason = _verdict(scales, candidates, shares, level, unit)
+    candidates = np.sort(order[:n_needed])
+    seen = _Seen(scales, wins, candidates, _told_apart(logs, level), level, unit)
+    status, reason = seen.verdict(int(order[0]))
     return TurningPoint(
-        status, n_max, reason, float(scales[order[0]]), shares, tuple(candidates.tolist()),
-        _slopes(scales, logs, level), level, unit,
+        status, n_max, reason, float(scales[order[0]]), shares,
+        tuple(scales[candidates].tolist()), _slopes(scales, logs, level), level, unit,
     )  # fmt: skip
 
 
-def _verdict(
-    scales: np.ndarray, candidates: np.ndarray, shares: dict[float, float], level: float, unit: str
-) -> tuple[TurningStatus, str]:
-    largest = shares.get(float(scales[-1]), 0.0)
-    if largest >= level:
-        return "none", f"the largest scale is the fastest in {percent(largest)} of the draws"
-    if largest > 1 - level:
-        return "not determined", (
-            f"{counted(scales[-1], unit)}, the most there are, "
-            f"may still be the fastest ({_whole(largest)} of draws)"
-        )
-    if len(candidates) > max(2, len(scales) // 2):
-        named = ", ".join(format_number(value) for value in candidates)
-        return "not determined", f"any of {named} {unit} may be the fastest"
-    return "turning point", f"a larger scale is faster in {percent(largest)} of the draws at most"
+def _told_apart(logs: np.ndarray, level: float) -> np.ndarray:
+    """Which scale is slower than which beyond noise, shape ``(scales, scales)``: row than column.
+
+    A difference of means counts if it is beyond what the largest of all such differences reaches,
+    in one direction of the scale, in a share ``level`` of draws around equal means, one-sided on
+    either side: a maximal t test (Romano and Wolf, Econometrica 73, 2005, section 4). The draws
+    bring their own correlation and, being draws, Student's tails. A curve that only falls, only
+    rises or is flat is thus told to rise (or to fall) in half of ``1 - level`` at most, which an
+    argmin's share of the draws does not ensure.
+    """
+    n = logs.shape[1]
+    means = logs.mean(axis=0)
+    around = logs - means
+    largest = np.zeros((2, len(logs)))  # by draw, of what rises with the scale and what falls
+    beyond = np.zeros((n, n))
+    for k in range(n - 1):
+        apart = around[:, k + 1 :] - around[:, k : k + 1]
+        error = np.maximum(apart.std(axis=0), _EXACT)
+        beyond[k + 1 :, k] = (means[k + 1 :] - means[k]) / error
+        ratios = apart / error
+        largest = np.maximum(largest, [ratios.max(axis=1), -ratios.min(axis=1)])
+    rising, falling = np.quantile(largest, 0.5 + level / 2, axis=1)
+    # Below the diagonal `beyond` compares later scales with earlier ones, and is 0 elsewhere.
+    return np.asarray((beyond > rising) | (falling < -beyond.T))
+
+
+class _Seen(NamedTuple):
+    """What the draws say of the scales; ``slower`` is `_told_apart`, candidates are positions."""
+
+    scales: np.ndarray
+    wins: np.ndarray
+    candidates: np.ndarray
+    slower: np.ndarray
+    level: float
+    unit: str
+
+    def verdict(self, at: int) -> tuple[TurningStatus, str]:
+        """Status and reason, if the scale at that place is fastest in most draws."""
+        falls, rises = bool(self.slower[:at, at].any()), bool(self.slower[at + 1 :, at].any())
+        last = len(self.scales) - 1
+        sure = self.wins[at] >= self.level
+        if sure and at == last and falls:
+            share = percent(float(self.wins[at]))
+            return "none", f"still falling: the largest scale is the fastest in {share} of draws"
+        if sure and at == 0 and rises:
+            return "none", f"rising from {counted(self.scales[0], self.unit)} on"
+        if falls and self.wins[last] > 1 - self.level:
+            return "not determined", (
+                f"{counted(self.scales[-1], self.unit)}, the most there are, "
+                f"may still be the fastest ({_whole(self.wins[last])} of draws)"
+            )
+        if not (falls and rises):
+            return "not determined", self._flat(at)
+        if len(self.candidates) > max(2, len(self.scales) // 2):
+            named = ", ".join(format_number(value) for value in self.scales[self.candidates])
+            return "not determined", f"any of {named} {self.unit} may be the fastest"
+        beyond = f"by more than noise at {percent(self.level)}"
+        return "turning point", f"times fall up to it and rise after it, both {beyond}"
+
+    def _flat(self, at: int) -> str:
+        """Between which scales no one is told from the fastest."""
+        alike = np.flatnonzero(~self.slower[:, at])
+        first, last = (format_number(self.scales[k]) for k in (alike[0], alike[-1]))
+        return f"flat from {first} to {last} {self.unit}: no scale is told apart"
 
 
 def _slopes(scales: np.ndarray, logs: np.ndarray, level: float) -> tuple[Slope, ...]:

@@ -80,7 +80,7 @@ def test_far_points_are_refused_until_extrapolation_is_allowed(
     at = ["--at", "n_workers=1", "--at", "local_batch=16,32,100000", "--json"]
     found = fitkit_run("predict", step_model, *at)
     assert [row["status"] for row in predictions(found)] == ["inside", "extrapolated", "refused"]
-    assert "--allow-extrapolation answers the far ones" in found.err
+    assert "--allow-extrapolation answers 1 of them" in found.err
     found = fitkit_run("predict", step_model, *at, "--allow-extrapolation")
     rows = predictions(found)
     assert [row["status"] for row in rows] == ["inside", "extrapolated", "extrapolated"]

@@ -195,10 +195,15 @@ def test_a_network_that_was_not_measured_is_refused_though_its_device_was(ask: A
     assert statuses([row]) == [("refused", "device T4 was not measured; measured: A100")]
 
 
-def test_more_workers_than_a_network_had_are_told_from_those_of_others(ask: Any) -> None:
+def test_more_workers_than_a_network_had_are_told_from_those_of_others_on_demand(ask: Any) -> None:
     few = {"network": "bert", "device": "T4", "local_batch": "8", "n_nodes": "1"}
-    rows = ask("step", n_workers="2,4,16", **few)
-    assert [row["status"] for row in rows] == ["inside", "extrapolated", "refused"]
-    # Nodes are no matter of the terms that relatives share: nothing tells what a second one costs.
-    (row,) = ask("step", **{**few, "n_workers": "2", "n_nodes": "2"})
-    assert row["reason"].startswith("n_nodes was 1 in every measurement")
+    rows = ask("step", n_workers="2,4", **few)
+    assert [row["status"] for row in rows] == ["inside", "refused"]
+    why = "n_workers was 2 in every measurement: nothing tells what another value costs"
+    assert rows[1]["reason"] == why
+    (row,) = ask("step", "--allow-extrapolation", n_workers="4", **few)
+    assert (row["status"], row["low_s"] < row["predicted_s"] < row["high_s"]) == (
+        "extrapolated",
+        True,
+    )
+    assert row["reason"] == f"answered because extrapolation was allowed: {why}"

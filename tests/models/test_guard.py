@@ -75,6 +75,7 @@ def test_null_and_columns_without_a_range_are_not_judged():
     [
         ((8, 32), 0.0, ""),
         ((8, 32), 1.5, "x is 1.5 doublings outside the measured range"),
+        ((8, 32), 0.04, "x is less than 0.1 doublings outside the measured range"),
         ((8, 32), np.inf, "x lies outside the measured range, 8 to 32"),
         ((1, 1), np.inf, "x was 1 in every measurement: nothing tells what another value costs"),
     ],

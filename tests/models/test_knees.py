@@ -193,6 +193,16 @@ def test_lengths_and_levels():
             find_knee(SCALES, server(SCALES), level=level)
 
 
+def test_draws_and_what_overflows_are_refused_in_words():
+    with pytest.raises(ValueError, match="draws of 0: a whole number above 0"):
+        find_knee(SCALES, server(SCALES), draws=0)
+    found = find_knee(SCALES, np.logspace(300, -300, len(SCALES)))
+    assert found.text == "not determined: times differ by more than 1e+10: no curve spans that"
+    with pytest.raises(ValueError, match="scales must be positive numbers from 1e-30 to 1e"):
+        find_knee(SCALES * 1e200, server(SCALES))
+    assert find_knee(SCALES, np.logspace(9, 0, len(SCALES))).status in ("none", "not determined")
+
+
 # -- invariance ------------------------------------------------------------------------------------
 
 

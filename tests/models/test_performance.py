@@ -110,7 +110,9 @@ class TestPredict:
         with pytest.warns(ExtrapolationWarning):
             found = only(model.predict(asked(**change), allow_extrapolation=True))
         stamped = f"answered because extrapolation was allowed: {reason}"
-        endless = "; no interval: it would be infinitely wide" if "lies" in reason else ""
+        endless = (
+            "; no interval: it would be wider than a factor of 1,000" if "lies" in reason else ""
+        )
         assert (found.status, found.reason) == ("extrapolated", stamped + endless)
         assert np.isfinite(found.predicted_s)
         assert np.isfinite([found.low_s, found.high_s]).all() == (not endless)
@@ -216,6 +218,20 @@ class TestPredict:
         pd.testing.assert_frame_equal(model.predict(frame), expected)
         again = fitkit.fit(frame, "phases")
         pd.testing.assert_frame_equal(again.predict(frame), expected)
+
+
+def test_a_global_batch_that_cannot_be_is_said_to_be_no_part_of_the_answer():
+    frame = pd.DataFrame({"n_workers": [1.0, 2, 4, 8] * 2, "local_batch": [8.0] * 4 + [16.0] * 4})
+    frame = frame.assign(step_s=0.1 + 0.01 * frame.local_batch + 0.01 * np.log2(frame.n_workers))
+    model = fitkit.fit(frame, "step")
+    asked = pd.DataFrame(
+        {"n_workers": 4.0, "local_batch": 8.0, "global_batch": [32.0, 64, 77, None]}
+    )
+    found = model.predict(asked)
+    assert found.status.tolist() == ["inside"] * 4
+    assert found.reason.tolist() == [
+        "", "", "global_batch 77 is no multiple of 4 times 8 and is not used", ""
+    ]  # fmt: skip
 
 
 class TestPredictColumns:

@@ -134,7 +134,28 @@ def test_zero_where_only_more_was_measured_is_infinitely_far_and_has_no_interval
     errors = HeldOutErrors(TEN, {}, typical=1.0)
     found = of(intervals({("a",): errors}), reach={"n_workers": np.array([0.0, np.inf])})
     assert np.isfinite(found.high).tolist() == [True, False]
-    assert found.lacking.tolist() == ["", "no interval: it would be infinitely wide"]
+    assert found.lacking.tolist() == ["", "no interval: it would be wider than a factor of 1,000"]
+
+
+@pytest.mark.parametrize("level", [0.0, 1.0, -1.0, 2.0, float("nan")])
+def test_a_level_that_is_none_is_named(level):
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        of(intervals({("a",): HeldOutErrors(TEN, {}, 1.0)}), level=level)
+
+
+def test_with_too_few_errors_of_its_own_a_higher_level_is_no_narrower():
+    own = HeldOutErrors(np.arange(1, 200) / 1e4, {"n_workers": 5 * TEN}, typical=1.0)
+    others = HeldOutErrors(TEN, {"n_workers": np.arange(1, 40) / 1e3}, typical=1.0)
+    found = intervals({("a",): own, ("b",): others})
+    reach = {"n_workers": np.array([0.0, 1.0])}
+    widths = [of(found, Half(), reach, level).high[1] for level in (0.8, 0.9, 0.95, 0.97, 0.98)]
+    assert widths == sorted(widths)
+
+
+def test_errors_of_nothing_leave_a_width_that_rounding_explains():
+    found = of(intervals({("a",): HeldOutErrors(np.zeros(20), {}, typical=1.0)}))
+    assert (found.high > SECONDS).all()
+    np.testing.assert_allclose(found.high, SECONDS, rtol=1e-8)
 
 
 @pytest.mark.parametrize("level", [0.5, 0.8, 0.9])

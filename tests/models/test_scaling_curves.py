@@ -59,6 +59,7 @@ def test_aicc_by_hand():
         ("log", lambda p, n: p[0] + p[1] * np.log(n)),
         ("ring", lambda p, n: p[0] + p[1] * (1 - 1 / n)),
         ("square", lambda p, n: p[0] + p[1] * n**2),
+        ("N log N", lambda p, n: p[0] + p[1] * n * np.log(n)),
         ("1/N", lambda p, n: p[0] + p[1] / n),
     ],
 )

@@ -44,8 +44,11 @@ def test_a_sure_one_is_told_alone():
     assert found.candidates == (4.0,)
 
 
-def test_one_worker_may_be_the_fastest():
-    assert turning_point(*measured(lambda n: 1 + n, 0.02)).text.startswith("fastest at 1 worker (")
+def test_rising_from_the_start_is_no_turning_point():
+    found = turning_point(*measured(lambda n: 1 + n, 0.02))
+    assert found.status == "none"
+    assert found.text == "no turning point up to 16 workers: rising from 1 worker on"
+    assert found.at == 1
 
 
 def test_still_falling_is_none():
@@ -63,11 +66,61 @@ def test_the_largest_scale_may_still_be_the_fastest():
 
 
 def test_noise_leaves_any_scale():
-    totals = np.exp(0.1 * np.random.default_rng(0).standard_normal((200, 7)))
+    totals = np.exp(0.1 * np.random.default_rng(0).standard_normal((200, 8)))
     totals[:, -1] += 9
-    found = turning_point_of_draws([1, 2, 3, 4, 5, 6, 32], totals)
+    totals[:, 0] += 9
+    found = turning_point_of_draws([1, 2, 3, 4, 5, 6, 7, 32], totals)
     assert found.status == "not determined"
-    assert found.reason.startswith("any of 1, ")
+    assert found.reason == "any of 2, 3, 4, 5, 6, 7 workers may be the fastest"
+    flat = turning_point_of_draws([2, 3, 4, 5, 6, 7, 32], totals[:, 1:])
+    assert flat.text == "not determined: flat from 2 to 7 workers: no scale is told apart"
+
+
+@pytest.mark.parametrize("repeats", [2, 3, 10])
+@pytest.mark.parametrize(
+    "truth", [np.ones_like, lambda n: np.maximum(1.6, 0.1 * n)], ids=["constant", "server"]
+)
+def test_of_equal_scales_none_is_declared_the_fastest(truth, repeats):
+    """One of them is the fastest in most draws; more than one in twenty draws must not say so."""
+    scales = np.array([1.0, 2, 4, 8, 12, 16, 20, 24, 32])
+    declared = [
+        turning_point(*measured(truth, 0.05, seed, scales, repeats), draws=400).status
+        for seed in range(60)
+    ]
+    assert declared.count("turning point") <= 5
+    assert declared.count("none") <= 3
+
+
+def test_a_fall_and_a_rise_beyond_noise_are_found_in_nearly_all_draws():
+    draws = [turning_point(*measured(u_shape, 0.1, seed), draws=400) for seed in range(30)]
+    assert [found.status for found in draws].count("turning point") >= 28
+    assert {found.at for found in draws} == {4.0}
+    assert "fall up to it and rise after it" in draws[0].reason
+
+
+def test_two_means_differ_by_what_tukeys_range_says():
+    """Of three equal scales the largest rise or fall is compared: one-sided, of two it is t."""
+    n, noise = np.repeat([1.0, 2, 4], 3), np.tile([-0.02, 0.0, 0.02], 3)
+    error = 0.02 * math.sqrt(2 / 3)  # of a difference of two means of three, 6 degrees of freedom
+    from scipy import stats
+
+    draw = np.random.default_rng(1)
+    means = draw.standard_normal((200_000, 3)) / math.sqrt(2)
+    sigma = np.sqrt(draw.chisquare(6, (200_000, 1)) / 6)
+    rises = np.max([means[:, 1] - means[:, 0], means[:, 2] - means[:, 0],
+                    means[:, 2] - means[:, 1]], axis=0) / sigma[:, 0]  # fmt: skip
+    limit = float(np.quantile(rises, 0.95))
+    assert stats.t.ppf(0.95, 6) < limit < stats.t.ppf(1 - 0.05 / 3, 6)
+    for factor, status in ((0.9, "not determined"), (1.1, "turning point")):
+        deep = np.array([1.0, 0.0, factor * limit * error])
+        found = turning_point(n, np.exp(np.repeat(deep, 3) + noise), draws=20_000)
+        assert found.status == status
+
+
+@pytest.mark.parametrize("draws", [0, -1, 2.5, True])
+def test_no_draws_are_refused_in_words(draws):
+    with pytest.raises(ValueError, match="a whole number above 0"):
+        turning_point(*measured(u_shape, 0.02), draws=draws)
 
 
 def test_slopes_by_hand():
@@ -139,8 +192,9 @@ def test_shapes_and_levels():
     for totals in ([1.0, 2.0, 3.0], [[1.0, 2.0]], np.zeros((0, 3))):
         with pytest.raises(ValueError, match="totals of shape"):
             turning_point_of_draws([1, 2, 3], totals)
-    with pytest.raises(ValueError, match="a level of 90"):
-        turning_point([1], [1], level=90)
+    for level in (0.0, 1.0, -1.0, 90, math.nan):
+        with pytest.raises(ValueError, match=f"a level of {level}"):
+            turning_point([1], [1], level=level)
     with pytest.raises(FitError):
         turning_point([1.0], [])
 

@@ -15,6 +15,8 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from fitkit.drift.runs import Runs, spans
+
 Verdict = Literal["no drift", "drift", "confounded", "possibly confounded", "not determined"]
 
 TOLERATED = 0.05  # a drift below it is none (models.md, section 5, "Order")
@@ -106,19 +108,21 @@ def drift_test(
     Parameters
     ----------
     started
-        Start of each run, ``datetime64`` or numbers (seconds, or places in the order), shape
-        ``(runs,)``. Runs without one (NaT, NaN, infinite) do not count.
+        Start of each run, instants (``datetime64``, ``datetime``, pandas' with or without a time
+        zone or several) or numbers (seconds, or places in the order), shape ``(runs,)``. Runs
+        without one (NaT, NaN, infinite) do not count.
     times
         Seconds of each run; what is not positive and finite does not count.
     configuration
-        Number or name of the configuration of each run.
+        Number or name of the configuration of each run; one that is null is like no other.
     columns
         What the order might be confounded with, numbers; missing values do not count.
 
     Raises
     ------
     ValueError
-        If the shapes differ.
+        If the shapes differ, a value that should be a number or an instant is none, or only
+        some of the starts have a time zone.
 
     Examples
     --------
@@ -128,7 +132,7 @@ def drift_test(
     >>> found.verdict, round(found.drift, 1)
     ('confounded', 0.6)
     """
-    runs = _Runs.of(started, times, configuration, columns or {})
+    runs = Runs.of(started, times, configuration, columns or {})
     if runs.why_not:
         return Drift("not determined", f"not determined: {runs.why_not}", n_runs=len(runs.logs))
     follows, correlations = _order(runs)
@@ -151,55 +155,6 @@ def drift_test(
     )
 
 
-class _Runs(NamedTuple):
-    """Runs that count, by configuration and start; ``place`` is that as a part of the period."""
-
-    place: np.ndarray
-    logs: np.ndarray
-    group: np.ndarray
-    columns: dict[str, np.ndarray]
-    period: float
-    reach: float
-    why_not: str
-
-    @classmethod
-    def of(cls, started: Any, times: Any, configuration: Any, columns: Mapping[str, Any]) -> _Runs:
-        starts, seconds = _instants(started), np.asarray(times, dtype=float)
-        others = {name: np.asarray(values, dtype=float) for name, values in columns.items()}
-        names = np.asarray(configuration)
-        shapes = {values.shape for values in (starts, seconds, names, *others.values())}
-        if shapes != {(len(seconds),)}:
-            raise ValueError(f"one value for each run: the shapes are {sorted(shapes)}")
-        counts = np.isfinite(starts) & np.isfinite(seconds) & (seconds > 0)
-        if counts.sum() < 2 or np.ptp(starts[counts]) == 0:
-            few = f"{counts.sum()} of {len(counts)} runs have a start and a time"
-            why = "all runs start at the same time" if counts.sum() > 1 else few
-            none = np.empty(int(counts.sum()))
-            return cls(none, none, none, {}, math.nan, 0.0, why)
-        period = float(np.ptp(starts[counts]))
-        place = (starts - starts[counts].min()) / period
-        _, group = np.unique(names, return_inverse=True)
-        order = np.lexsort((seconds, place, group))
-        order = order[counts[order]]
-        _, group = np.unique(group[order], return_inverse=True)
-        others = {name: values[order] for name, values in others.items()}
-        reach = float(_spans(place[order], group).max())
-        return cls(place[order], np.log(seconds[order]), group, others, period, reach, "")
-
-
-def _instants(started: Any) -> np.ndarray:
-    values = np.asarray(started)
-    if values.dtype.kind == "M":
-        seconds = values.astype("datetime64[us]").astype(np.int64) / 1e6
-        return np.where(np.isnat(values), np.nan, seconds)
-    return values.astype(float)
-
-
-def _spans(place: np.ndarray, group: np.ndarray) -> np.ndarray:
-    first = np.flatnonzero(np.diff(group, prepend=-1))
-    return np.maximum.reduceat(place, first) - np.minimum.reduceat(place, first)
-
-
 class _Slope(NamedTuple):
     """Common slope of the logarithm of the time over the period: within 5 %, beyond, or unclear."""
 
@@ -219,9 +174,9 @@ class _Slope(NamedTuple):
         return self.reaches and self.p_value <= alarm and abs(math.expm1(self.slope)) > TOLERATED
 
 
-def _slope(runs: _Runs) -> _Slope:
+def _slope(runs: Runs) -> _Slope:
     repeated = np.bincount(runs.group)[runs.group] > 1
-    repeated &= _spans(runs.place, runs.group)[runs.group] > 0
+    repeated &= spans(runs.place, runs.group)[runs.group] > 0
     _, group = np.unique(runs.group[repeated], return_inverse=True)
     freedom = len(group) - len(np.unique(group)) - 1
     if freedom < 1:
@@ -309,11 +264,11 @@ def _zero(falling: Callable[[float], float], near: float) -> float:
     return float(brentq(falling, low, high, xtol=1e-9))
 
 
-def _order(runs: _Runs) -> tuple[str | None, dict[str, float]]:
+def _order(runs: Runs) -> tuple[str | None, dict[str, float]]:
     """The column that follows the order of measuring, and the rank correlation of each."""
     counts = np.bincount(runs.group)
     places = np.bincount(runs.group, runs.place) / counts
-    everywhere = _spans(runs.place, runs.group) >= _REACH
+    everywhere = spans(runs.place, runs.group) >= _REACH
     few = np.sum(~everywhere) < max(_FEW, len(everywhere) / 2)
     counted = np.ones_like(everywhere) if few else ~everywhere
     found: dict[str, tuple[float, float]] = {}
@@ -361,7 +316,7 @@ def _verdict(slope: _Slope, follows: bool) -> Verdict:
     return "drift" if slope.is_more(_ALARM) else "not determined"
 
 
-def _words(verdict: Verdict, slope: _Slope, runs: _Runs, order: tuple[str | None, float]) -> str:
+def _words(verdict: Verdict, slope: _Slope, runs: Runs, order: tuple[str | None, float]) -> str:
     name, r = order
     moved = "grew" if r > 0 else "fell"
     how = f"{name} {moved} with the measuring order (rank correlation {r:.2g})"
@@ -382,7 +337,7 @@ def _words(verdict: Verdict, slope: _Slope, runs: _Runs, order: tuple[str | None
     return f": {_unknown(slope, runs)}"
 
 
-def _unknown(slope: _Slope, runs: _Runs) -> str:
+def _unknown(slope: _Slope, runs: Runs) -> str:
     """Why the repetitions do not tell the drift."""
     if not runs.reach:
         return "no configuration was measured more than once"
