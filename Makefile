@@ -22,3 +22,4 @@ samples:  ## write the expected records of the sample logs; read the diff
 
 accuracy:  ## write docs/accuracy.md; benchmarks/rivals.py says how to have all columns
 	$(PYTHON) benchmarks/accuracy.py > docs/accuracy.md
+	$(PYTHON) benchmarks/coverage.py >> docs/accuracy.md

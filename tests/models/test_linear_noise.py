@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -234,17 +232,3 @@ class TestAbsurdTimes:
         times = noisy(frame, 3)
         times[7] *= 1e6
         assert not LinearModel(STEP, loss="squares").fit(frame, times).outliers_.any()
-
-
-def test_500_layers_are_fitted_in_a_second_or_so():
-    draw = np.random.default_rng(0)
-    frame = grid(workers=(1, 2), batches=(4, 8, 16, 32, 64, 128))
-    frames = [frame.assign(flop=frame.local_batch * draw.integers(1e5, 1e7)) for _ in range(500)]
-    times = [
-        (1e-5 + 1e-11 * f.flop + 1e-5 * f.n_workers) * draw.lognormal(0, 0.05, 12) for f in frames
-    ]
-    terms = ["fixed", "flops", "server_fan_in", "log_workers"]
-    start = time.process_time()
-    for each, seconds in zip(frames, times, strict=True):
-        LinearModel(terms, "select", undetermined="drop").fit(each, seconds)
-    assert time.process_time() - start < 1.5

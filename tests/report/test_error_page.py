@@ -128,7 +128,7 @@ def test_numbers_are_text_that_needs_no_script(plain):
     assert ["forward", "20", "5.1 %", "4.0 %", "+1.0 %", "1.0 %", "9.1 %"] in plain.rows
     assert ["backward", "20", "8.2 %", "7.0 %", "−2.0 %", "–", "250 %"] in plain.rows
     assert ["1", "30", "6.0 %", "5.0 %", "0 %", "1.0 %"] in plain.rows  # no baseline by n_nodes
-    assert ["fixed", "9.05 µs", "8.80 to 9.30", "0.120", "ok", "Launching."] in plain.rows
+    assert ["fixed", "9.05 µs", "8.80 to 9.30", "0.120", "ok", "", "Launching."] in plain.rows
     assert ["work", "22.1 ps/FLOP", "21.8 to 22.4", "0.150", "ok", "Computing."] in plain.rows
     assert ["fixed", "0 µs", "0 to 3.00", "–", "at bound", "Launching."] in plain.rows
     assert ["1 node", "75.0 %", "25.0 %"] in plain.rows
