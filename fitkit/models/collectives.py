@@ -24,7 +24,7 @@ from fitkit.models.collective_curves import (
 )
 from fitkit.models.columns import Key, column, is_null, keys, number_columns, record, rows_by_key
 from fitkit.models.estimator import Estimator, require_fitted
-from fitkit.models.intervals import t_quantile
+from fitkit.models.intervals import check_level, t_quantile
 from fitkit.models.parameters import (
     number,
     parameters_from_json,
@@ -232,8 +232,7 @@ class CollectiveModel(Estimator):
         ValueError
             If the level is not between 0 and 1.
         """
-        if not 0 < level < 1:
-            raise ValueError(f"a level of {level}: between 0 and 1, such as 0.9")
+        check_level(level)
         seconds = self.predict(X)
         half = np.full(len(seconds), np.nan)
         for key, rows in rows_by_key(self._read(X)[0]).items():

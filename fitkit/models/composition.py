@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from fitkit.models.columns import column, n_rows, number_columns, record, sorted_rows, take
 from fitkit.models.estimator import Estimator, checked_times, require_fitted
-from fitkit.models.intervals import t_quantile
+from fitkit.models.intervals import check_level, t_quantile
 from fitkit.models.overlap import OVERLAPS, PARTS, OverlapProfile, n_configurations
 from fitkit.models.parameters import (
     number,
@@ -168,8 +168,7 @@ class StepComposition(Estimator):
         ValueError
             If the level is not between 0 and 1.
         """
-        if not 0 < level < 1:
-            raise ValueError(f"a level of {level}: between 0 and 1, such as 0.9")
+        check_level(level)
         possible, seconds = self._possible(X), self.predict(X)
         below, above = seconds - possible.min(axis=0), possible.max(axis=0) - seconds
         half = np.where(below + above > 0, 0.0, np.nan)

@@ -10,6 +10,7 @@ import numpy as np
 
 from fitkit.models.columns import n_rows
 from fitkit.models.estimator import Estimator
+from fitkit.models.intervals import check_level
 from fitkit.models.kinship import Family
 from fitkit.models.parameters import Parameter
 from fitkit.models.terms import needed_columns, terms_named
@@ -75,8 +76,7 @@ class FamilyModel(Estimator):
         ValueError
             If the level is not between 0 and 1.
         """
-        if not 0 < level < 1:
-            raise ValueError(f"a level of {level}: between 0 and 1, such as 0.9")
+        check_level(level)
         parts = self._amounts(X) * np.exp(self.family.logs)
         middle = parts.sum(axis=1)
         shares = parts / middle[:, None]

@@ -63,6 +63,18 @@ def _hill(two_sided: float, n: int) -> float:
     return math.sqrt(n * y)
 
 
+def check_level(level: float) -> None:
+    """Refuse what is no level of an interval.
+
+    Raises
+    ------
+    ValueError
+        If it is not between 0 and 1.
+    """
+    if not 0 < level < 1:
+        raise ValueError(f"a level of {level}: between 0 and 1, such as 0.9")
+
+
 def log_interval(
     seconds: np.ndarray, noise: float, dof: int, level: float, doubt: ArrayLike = 0.0
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -89,8 +101,7 @@ def log_interval(
     ValueError
         If the level is not between 0 and 1.
     """
-    if not 0 < level < 1:
-        raise ValueError(f"a level of {level}: between 0 and 1, such as 0.9")
+    check_level(level)
     if dof <= 0 or not math.isfinite(noise):
         nothing = np.full(len(seconds), np.nan)
         return nothing, nothing

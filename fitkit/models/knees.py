@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fitkit.display import format_number
+from fitkit.models.intervals import check_level
 from fitkit.models.scaling_curves import (
     LogTimes,
     Repeats,
@@ -21,7 +22,7 @@ from fitkit.models.scaling_curves import (
     pool_by_scale,
     smooth_shapes,
 )
-from fitkit.models.turning_points import check_draws, check_level, counted, few_scales, percent
+from fitkit.models.turning_points import check_draws, counted, few_scales, percent
 
 KneeStatus = Literal["knee", "none", "not determined"]
 

@@ -13,7 +13,7 @@ from fitkit.errors import FitError
 from fitkit.models.bootstrap import bounds, linear_draws
 from fitkit.models.columns import n_rows
 from fitkit.models.estimator import Estimator, checked_times, require_fitted
-from fitkit.models.intervals import t_quantile
+from fitkit.models.intervals import check_level, t_quantile
 from fitkit.models.parameters import (
     Method,
     Parameter,
@@ -281,8 +281,7 @@ class LinearModel(Estimator):
         ValueError
             If the level is not between 0 and 1.
         """
-        if not 0 < level < 1:
-            raise ValueError(f"a level of {level}: between 0 and 1, such as 0.9")
+        check_level(level)
         design = self._design(X)
         mean = design @ self._estimates
         if self.dof_ <= 0 or not np.isfinite(self.noise_):

@@ -11,6 +11,7 @@ import numpy as np
 from fitkit.models.columns import Key
 from fitkit.models.conformal import RESOLUTION, HeldOutErrors, needed, own_shape, quantile
 from fitkit.models.extrapolation_library import historic_errors
+from fitkit.models.intervals import check_level
 
 _WIDEST = math.log(1000.0)  # of a bound by the prediction: a wider interval says nothing
 
@@ -65,8 +66,7 @@ class PredictionIntervals:
         ValueError
             If the level is not between 0 and 1.
         """
-        if not 0 < level < 1:
-            raise ValueError(f"a level of {level}: between 0 and 1, such as 0.9")
+        check_level(level)
         down, up, lacking = self._inside(key, model, X, seconds, level)
         drift = np.zeros(len(seconds))
         if model.intervals_by != "posterior":

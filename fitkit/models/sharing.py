@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 from fitkit.errors import FitError
 from fitkit.models.columns import UNKNOWN, Key, keys
 from fitkit.models.estimator import Estimator, require_fitted
+from fitkit.models.intervals import check_level
 from fitkit.models.parameters import Parameter
 
 if TYPE_CHECKING:
@@ -179,8 +180,7 @@ class SharingModel(Estimator):
         ValueError
             If the level is not between 0 and 1.
         """
-        if not 0 < level < 1:
-            raise ValueError(f"a level of {level}: between 0 and 1, such as 0.9")
+        check_level(level)
         mean, error = self._logs_and_errors(X)
         half = NormalDist().inv_cdf(0.5 + level / 2) * np.hypot(error, self.noise_)
         return mean * np.exp(-half), mean * np.exp(half)

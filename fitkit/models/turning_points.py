@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fitkit.display import format_number
+from fitkit.models.intervals import check_level
 from fitkit.models.scaling_curves import NOT_REPEATED, checked_scales, pool_by_scale
 
 TurningStatus = Literal["turning point", "none", "not determined"]
@@ -186,18 +187,6 @@ def turning_point_of_draws(
         raise ValueError("a scale is there twice")
     order = np.argsort(at)
     return _fastest(at[order], np.log(seconds[:, order]), level, unit)
-
-
-def check_level(level: float) -> None:
-    """Refuse what is no share.
-
-    Raises
-    ------
-    ValueError
-        If it is not between 0 and 1.
-    """
-    if not 0 < level < 1:
-        raise ValueError(f"a level of {level}: between 0 and 1, such as 0.9")
 
 
 def check_draws(draws: int) -> None:
