@@ -90,7 +90,7 @@ class PredictionIntervals:
                 low, high = model.predict_interval(X, level)
                 down, up = np.log(seconds / low), np.log(high / seconds)
             lacking[~np.isfinite(up)] = (
-                f"no interval: {model.n_obs_} configurations leave nothing to judge the scatter by"
+                f"no interval: {_counted(model.n_obs_)} nothing to judge the scatter by"
             )
             return down, up, lacking
         size = max(quantile(errors.inside, level), RESOLUTION)
@@ -164,6 +164,10 @@ class PredictionIntervals:
             return inside
         beyond = [f"along {axis} {next(self._beyond(key, axis))[1]}" for axis in self.axes]
         return "; ".join([inside, *beyond])
+
+
+def _counted(n: int) -> str:
+    return "1 configuration leaves" if n == 1 else f"{n} configurations leave"
 
 
 def _shared(one: Key, other: Key) -> int:

@@ -6,8 +6,10 @@ import math
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 
+import fitkit
 from fitkit.models.conformal import HeldOutErrors
 from fitkit.models.extrapolation_library import entries, historic_errors
 from fitkit.models.prediction_intervals import PredictionIntervals
@@ -128,6 +130,16 @@ def test_a_model_that_cannot_judge_its_scatter_says_so():
     assert found.lacking[0] == (
         "no interval: 7 configurations leave nothing to judge the scatter by"
     )
+
+
+def test_one_configuration_has_a_time_but_no_interval_and_says_so():
+    model = fitkit.fit(pd.DataFrame({"n_workers": [2.0], "local_batch": [8.0], "step_s": [0.5]}))
+    found = model.predict(pd.DataFrame({"n_workers": [2.0], "local_batch": [8.0]})).iloc[0]
+    assert found.predicted_s == pytest.approx(0.5, rel=0.01)
+    assert np.isnan([found.low_s, found.high_s]).all()
+    assert (found.status, found.reason) == (
+        "inside", "no interval: 1 configuration leaves nothing to judge the scatter by"
+    )  # fmt: skip
 
 
 def test_zero_where_only_more_was_measured_is_infinitely_far_and_has_no_interval():
