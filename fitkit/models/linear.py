@@ -233,9 +233,10 @@ class LinearModel(Estimator):
 
         Normal theory of weighted least squares where it holds: no term comes near its bound at
         zero, and the residuals bear the noise model out, see `Regression.is_even`.
-        Else the bootstrap over configurations, which keeps every draw at zero or above. Of a term
-        that is at zero it says too little (D. W. K. Andrews, Econometrica 68, 2000): there the
-        upper bound is at least what normal theory adds to zero.
+        Else the bootstrap over configurations, which keeps every draw at zero or above. Where a
+        term comes near zero, such draws scatter to one side only, its own and those of the terms
+        that trade off against it (D. W. K. Andrews, Econometrica 68, 2000): there the bounds are
+        at least those of normal theory.
         """
         low, high, errors = (np.full(len(solution.positive), np.nan) for _ in range(3))
         whole = np.ones_like(solution.positive)
@@ -244,18 +245,17 @@ class LinearModel(Estimator):
             return low, high, errors, ""
         regression = solution.regression(judged)
         errors[judged] = regression.bse
-        if solution.positive.all() and regression.is_even():
-            lower, upper = regression.normal_bounds(1 - self.level)
-            if np.all(lower > 0):
-                return lower, upper, errors, "normal theory"
+        least, most = regression.normal_bounds(1 - self.level)
+        is_near_zero = not solution.positive.all() or bool(np.any(least <= 0))
+        if not is_near_zero and regression.is_even():
+            return least, most, errors, "normal theory"
         weighted = solution.design[:, judged] * solution.weights[:, None]
         drawn = linear_draws(weighted, solution.times * solution.weights)
         estimates = solution.estimates[judged]
         lower, upper = bounds(estimates, drawn, self.level, self.n_obs_, self.dof_)
+        if is_near_zero:
+            lower, upper = np.minimum(lower, least), np.maximum(upper, most)
         low[judged], high[judged] = np.maximum(lower, 0.0), upper
-        nothing = judged & ~solution.positive
-        half = t_quantile(self.level, self.dof_) * errors[nothing]  # only above can it miss
-        high[nothing] = np.maximum(high[nothing], half)
         return low, high, errors, "bootstrap"
 
     # -- using it --------------------------------------------------------------------------

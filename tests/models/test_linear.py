@@ -95,7 +95,7 @@ class TestPlantedTruth:
                 hits[found.term] += found.ci_low <= truth[found.term] <= found.ci_high
         share = {name: count / N_DRAWS for name, count in hits.items()}
         assert min(share.values()) >= 0.85, share
-        assert max(share.values()) <= 0.98, share  # nor so wide that they say nothing
+        assert max(share.values()) <= 0.97, share  # nor so wide that they say nothing
 
     @pytest.mark.parametrize("name", DESIGNS)
     def test_new_measurements_fall_into_the_prediction_interval(self, name):
