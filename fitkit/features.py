@@ -97,12 +97,23 @@ def step_times(dataset: Dataset, statistic: Statistic = "median") -> pd.DataFram
 
 
 def timed_steps(dataset: Dataset) -> pd.DataFrame:
-    """Groups of steps of each rank in their order: ``step_s, cpu_s`` of a step, ``n_steps``."""
+    """Groups of steps of each rank in their order: ``step_s, cpu_s`` of a step, ``n_steps``.
+
+    Without those that their log calls disturbed, unless a rank has no others.
+    """
     columns = ["run_id", "rank", "epoch", "first_step", "n_steps", "duration_s", "cpu_s"]
-    steps = dataset.read("steps", columns)
+    steps = dataset.read("steps", [*columns, "disturbed_by"])
     steps = steps[steps.duration_s.notna() & (steps.n_steps > 0)]
+    steps = steps[~_left_out(steps)].drop(columns="disturbed_by")
     steps = steps.sort_values(["run_id", "rank", "epoch", "first_step"], ignore_index=True)
     return steps.assign(step_s=steps.duration_s / steps.n_steps, cpu_s=steps.cpu_s / steps.n_steps)
+
+
+def _left_out(steps: pd.DataFrame) -> pd.Series:
+    """Whether each group of steps is disturbed and its rank has some that are not."""
+    disturbed = steps.disturbed_by.notna()
+    rank = [steps.run_id, steps["rank"]]
+    return disturbed & ~disturbed.groupby(rank, dropna=False).transform("all")
 
 
 def noise_of_steps(steps: pd.DataFrame) -> pd.DataFrame:
@@ -131,12 +142,29 @@ def noise_of_steps(steps: pd.DataFrame) -> pd.DataFrame:
 
 def step_notes(dataset: Dataset, run_ids: Collection[str]) -> list[str]:
     """What disturbed the steps of some runs: how much warm-up was left out, and stragglers."""
-    return _noise_notes(timed_steps(dataset), run_ids)
+    return _disturbed_notes(dataset, run_ids) + _noise_notes(timed_steps(dataset), run_ids)
 
 
 def phase_notes(dataset: Dataset, run_ids: Collection[str]) -> list[str]:
     """`step_notes`, from the phases of each step."""
-    return _noise_notes(_sums(_by_step(_phases(dataset))), run_ids)
+    notes = _noise_notes(_sums(_by_step(_phases(dataset))), run_ids)
+    return _disturbed_notes(dataset, run_ids) + notes
+
+
+def _disturbed_notes(dataset: Dataset, run_ids: Collection[str]) -> list[str]:
+    steps = dataset.read("steps", ["run_id", "rank", "n_steps", "disturbed_by"])
+    steps = steps[steps.run_id.isin(list(run_ids))]
+    odd = steps[steps.disturbed_by.notna()]
+    notes = []
+    for rows, what in (
+        (odd[_left_out(steps)[odd.index]], "left out"),
+        (odd[~_left_out(steps)[odd.index]], "kept, since their ranks have no others"),
+    ):
+        if len(rows):
+            why = ", ".join(sorted(rows.disturbed_by.unique()))
+            count = f"{rows.n_steps.sum():.0f} of {steps.n_steps.sum():.0f} steps"
+            notes.append(f"disturbed ({why}): {count} in {rows.run_id.nunique()} runs {what}")
+    return notes
 
 
 def _noise_notes(steps: pd.DataFrame, run_ids: Collection[str]) -> list[str]:
@@ -183,8 +211,15 @@ def phase_times(dataset: Dataset, statistic: Statistic = "median") -> pd.DataFra
 
 
 def _phases(dataset: Dataset) -> pd.DataFrame:
+    """Phases, but for those of steps that are disturbed."""
     columns = ["run_id", "rank", "phase", "parent", "step", "duration_s", "cpu_s", "n", "min_s"]
-    return dataset.read("phases", columns)
+    phases = dataset.read("phases", columns)
+    steps = dataset.read("steps", ["run_id", "rank", "first_step", "disturbed_by"])
+    odd = steps[_left_out(steps)].rename(columns={"first_step": "step"})
+    if odd.empty:
+        return phases
+    here, there = (pd.MultiIndex.from_frame(frame[_STEP]) for frame in (phases, odd))
+    return phases[~here.isin(there)].reset_index(drop=True)
 
 
 def _by_step(phases: pd.DataFrame) -> pd.DataFrame:

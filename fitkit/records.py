@@ -17,6 +17,8 @@ PhaseName = Literal[
     "hold", "queue", "prologue", "launch", "init", "staging", "precompute", "io", "forward",
     "backward", "compute", "comm", "wait", "grad_accumulate", "optimizer", "checkpoint", "eval",
     "teardown", "other", "step", "epoch", "train", "total",
+    # What a device did in a step, or a gap of it: only below the parent "device".
+    "device", "overlap", "copy", "idle", "launch_gap",
 ]  # fmt: skip
 PHASES: tuple[str, ...] = get_args(PhaseName)
 
@@ -117,6 +119,9 @@ class Step:
     n_samples: Annotated[int | None, "training samples consumed, all workers together"] = None
     cpu_s: Annotated[float | None, "CPU time of the whole group"] = None
     started_at: Annotated[datetime | None, "when the group started"] = None
+    disturbed_by: Annotated[
+        str | None, "why the group is no sample of training, e.g. profiler start; fits leave it out"
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +200,7 @@ class Comm:
     n_bytes: Annotated[int | None, "size of the message"] = None
     wait_s: Annotated[float | None, "the part that was waiting for others"] = None
     topology: Annotated[str | None, "class of the link, e.g. intra or inter"] = None
+    started_at: Annotated[datetime | None, "when this rank started"] = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,7 +81,8 @@ def _busy(dataset: Dataset, steps: pd.DataFrame) -> pd.DataFrame:
     """What keeps each rank busy in each step after warm-up: ``run_id, rank, busy_s``."""
     names = [*_RANK, "step", "phase", "parent", "duration_s"]
     phases = dataset.read("phases", names)
-    phases = phases[phases.step.notna() & phases.parent.notna()].assign(
+    in_steps = phases.step.notna() & phases.parent.notna() & (phases.parent != "device")
+    phases = phases[in_steps].assign(
         rank=lambda rows: rows["rank"].fillna(0).astype(int)
     )
     waits, inside = phases.phase.isin(_WAITING), phases.parent == "step"
