@@ -99,10 +99,10 @@ def a_page(n=40, **changes):
         ),
         rows=some_rows(n),
         parameters=table(
-            "group term estimate std_err ci_low ci_high unit status meaning",
-            ("conv", "fixed", 9.05e-6, 1.2e-7, 8.8e-6, 9.3e-6, "s", "ok", "Launching."),
-            ("conv", "work", 22.1e-12, 1.5e-13, 21.8e-12, 22.4e-12, "s/FLOP", "ok", "Computing."),
-            ("linear", "fixed", 0.0, None, 0.0, 3e-6, "s", "at bound", "Launching."),
+            "group term estimate std_err ci_low ci_high unit status determined meaning",
+            ("conv", "fixed", 9.05e-6, 1.2e-7, 8.8e-6, 9.3e-6, "s", "ok", "well", "Launching."),
+            ("conv", "work", 22.1e-12, 1.5e-13, 2.18e-11, 2.24e-11, "s/FLOP", "ok", None, "Work."),
+            ("linear", "fixed", 0.0, None, 0.0, 3e-6, "s", "at bound", None, "Launching."),
         ),
         breakdown=table("label phase share", ("1 node", "compute", 0.75), ("1 node", "comm", 0.25)),
         notes=["Few batches."],
@@ -128,9 +128,9 @@ def test_numbers_are_text_that_needs_no_script(plain):
     assert ["forward", "20", "5.1 %", "4.0 %", "+1.0 %", "1.0 %", "9.1 %"] in plain.rows
     assert ["backward", "20", "8.2 %", "7.0 %", "−2.0 %", "–", "250 %"] in plain.rows
     assert ["1", "30", "6.0 %", "5.0 %", "0 %", "1.0 %"] in plain.rows  # no baseline by n_nodes
-    assert ["fixed", "9.05 µs", "8.80 to 9.30", "0.120", "ok", "", "Launching."] in plain.rows
-    assert ["work", "22.1 ps/FLOP", "21.8 to 22.4", "0.150", "ok", "Computing."] in plain.rows
-    assert ["fixed", "0 µs", "0 to 3.00", "–", "at bound", "Launching."] in plain.rows
+    assert ["fixed", "9.05 µs", "8.80 to 9.30", "0.120", "ok", "well", "Launching."] in plain.rows
+    assert ["work", "22.1 ps/FLOP", "21.8 to 22.4", "0.150", "ok", "", "Work."] in plain.rows
+    assert ["fixed", "0 µs", "0 to 3.00", "–", "at bound", "", "Launching."] in plain.rows
     assert ["1 node", "75.0 %", "25.0 %"] in plain.rows
 
 
