@@ -1,8 +1,8 @@
-"""Any table, read as a mapping file says: CSV, words between blanks, JSON lines or Parquet.
+"""Any table, read as a mapping file says: CSV, words between blanks, JSON lines, Parquet, logs.
 
-``mapping_file`` reads the TOML, ``expressions``, ``units`` and ``filters`` what is written in it,
-``reading`` the table; ``targets`` gives the values of a column, ``making`` the records, and
-``plausibility`` finds units that cannot be.
+``mapping_file`` reads the TOML, ``input_section``, ``expressions``, ``units``, ``filters`` and
+``patterns`` what is written in it, ``reading`` and ``lines`` the table; ``targets`` gives the
+values of a column, ``making`` the records, and ``plausibility`` finds units that cannot be.
 """
 
 from __future__ import annotations

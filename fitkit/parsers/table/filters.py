@@ -1,4 +1,4 @@
-"""Which rows of a table a block takes: the conditions ``where`` and ``unless`` of a mapping."""
+"""Which rows of a table a block takes: ``from``, ``where`` and ``unless`` of a mapping."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fitkit.conditions import Comparison, Condition, parse_condition
-from fitkit.parsers.table.reading import Batch
+from fitkit.parsers.table.batches import Batch
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,16 +52,19 @@ def _restored(text: str, names: dict[str, str]) -> str:
 
 @dataclass(frozen=True)
 class Filter:
-    """Rows for which every comparison of ``where`` holds, and ``unless`` does not.
+    """Rows of ``origin`` for which every comparison of ``where`` holds, and ``unless`` does not.
 
     Attributes
     ----------
     unless
         Unlike a negated ``where``, it lets rows pass whose cell is missing.
+    origin
+        Only rows of lines that match the pattern of this name.
     """
 
     where: Condition | None = None
     unless: Condition | None = None
+    origin: str | None = None
 
     def names(self) -> Iterator[str]:
         """Columns that it needs."""
@@ -73,6 +76,8 @@ class Filter:
         found = np.ones(len(batch), dtype=bool)
         if self.where is not None:
             found &= _mask(self.where, batch)
+        if self.origin is not None:
+            found &= np.array([name == self.origin for name in batch.origins], dtype=bool)
         if self.unless is not None:
             found &= ~_mask(self.unless, batch)
         return found

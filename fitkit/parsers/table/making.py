@@ -10,9 +10,10 @@ import numpy as np
 
 from fitkit.errors import ParseError
 from fitkit.parsers.source import ProblemLog, Source, SourceFile
+from fitkit.parsers.table.batches import Batch
 from fitkit.parsers.table.mapping import Block, TableMapping
 from fitkit.parsers.table.plausibility import PlausibilityCheck, bound_columns
-from fitkit.parsers.table.reading import Batch, read_batches
+from fitkit.parsers.table.reading import read_batches
 from fitkit.parsers.table.targets import Values
 from fitkit.records import Record, Run
 from fitkit.schema import column_types
@@ -133,10 +134,10 @@ class RecordMaker:
         if name in taken.values:
             cells = taken.values[name].cells
             return [cells[row] for row in rows]
-        default = None if column.default is MISSING else column.default
+        default: Any = None if column.default is MISSING else column.default
         given: dict[str, Any] = {"source_id": self._source.source_id, "run_id": self._source.run_id}
-        if not column_types(taken.block.record)[name][1]:
-            given["rank"] = 0  # where nobody counts the processes there is one
+        if name == "rank" and not column_types(taken.block.record)[name][1]:
+            default = 0  # where nobody counts the processes there is one
         return [given.get(name, default)] * len(rows)
 
     def _run(self, line: int, run: Run) -> Iterator[Run]:

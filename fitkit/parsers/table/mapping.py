@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from fitkit.errors import ParseError
 from fitkit.parsers.source import SourceFile
+from fitkit.parsers.table.batches import Layout
 from fitkit.parsers.table.filters import Filter
-from fitkit.parsers.table.reading import Layout
+from fitkit.parsers.table.patterns import Pattern
 from fitkit.parsers.table.targets import Recipe, Target
 from fitkit.parsers.table.units import Unit
 from fitkit.records import TABLES, Record
@@ -81,7 +81,7 @@ class TableMapping:
     rows: Filter = field(default_factory=Filter)
     layout: Layout = field(default_factory=Layout)
     units: Mapping[str, Unit] = field(default_factory=dict)
-    pattern: re.Pattern[str] | None = None
+    pattern: Pattern | None = None
 
     @cached_property
     def names(self) -> dict[str, str]:
@@ -102,13 +102,13 @@ class TableMapping:
         if self.pattern is None:
             return {}
         path = (file.path.parent.absolute() / file.name).as_posix()
-        found = self.pattern.search(path)
-        if found is None:
-            what = f"its path has nothing of the form {self.pattern.pattern!r}"
+        found = self.pattern.matches([path.encode("utf-8", "replace").decode()])
+        if not found.found[0]:
+            what = f"its path has nothing of the form {self.pattern.text!r}"
             raise ParseError(
                 file.label, 0, what, f"{self.label}: path.pattern; ingest only files that have it"
             )
-        return found.groupdict()
+        return {name: texts[0] or None for name, texts in found.groups.items()}
 
     def check_columns(self, file: SourceFile, present: Collection[str]) -> None:
         """Check that a table has the columns that are needed.

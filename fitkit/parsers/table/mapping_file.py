@@ -5,17 +5,21 @@ from __future__ import annotations
 import hashlib
 import re
 import tomllib
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import MISSING, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from fitkit.errors import InputError, ParseError
+from fitkit.parsers.table.batches import Layout
 from fitkit.parsers.table.expressions import Column, dimension, names, parse_expression
 from fitkit.parsers.table.filters import Filter, read_condition
+from fitkit.parsers.table.input_section import InputReader
+from fitkit.parsers.table.keys import HINT, KeyReader
+from fitkit.parsers.table.lines import RANK, group_names
 from fitkit.parsers.table.mapping import Block, TableMapping, meant
-from fitkit.parsers.table.reading import FORMATS, Layout
+from fitkit.parsers.table.patterns import LinePattern, Pattern
 from fitkit.parsers.table.targets import Constant, Formula, Recipe, Target, parse_template
 from fitkit.parsers.table.units import PLAIN, Unit, dimension_of, parse_unit
 from fitkit.records import PHASES, TABLES, Record
@@ -28,13 +32,8 @@ _WORDS = {
     ("phases", "parent"): PHASES,
     ("layers", "phase"): ("forward", "backward", "optimizer"),
 }
+_BLOCK = ("table", "from", "where", "unless", "plausible", "columns")
 _SECTIONS = ("records", "run_id", "where", "unless", "input", "units", "path")
-_KINDS: dict[type, str] = {str: "a text", dict: "a table", list: "a list", int: "a whole number"}
-_LAYOUT: dict[str, type] = {
-    "format": str, "delimiter": str, "columns": list, "skip_lines": int, "comment": str,
-    "null": list,
-}  # fmt: skip
-_HINT = "docs/formats.md, section Any table, shows a whole mapping"
 
 
 def read_mapping(path: Path | str) -> TableMapping:
@@ -60,110 +59,114 @@ def read_mapping(path: Path | str) -> TableMapping:
     except (ValueError, RecursionError) as error:
         place = re.search(r" \(at line (\d+), column \d+\)$", str(error))
         what, line = (str(error)[: place.start()], int(place[1])) if place else (str(error), 0)
-        raise ParseError(label, line, f"not a TOML file: {what}", _HINT) from error
+        raise ParseError(label, line, f"not a TOML file: {what}", HINT) from error
     return _Reader(label).mapping(found, hashlib.sha256(content).hexdigest())
 
 
-class _Reader:
+class _Reader(KeyReader):
     """Turns decoded TOML into a mapping; every error names file and key."""
 
     def __init__(self, label: str) -> None:
-        self.label = label
+        super().__init__(label)
         self.units: dict[str, Unit] = {}
         self.run_id: dict[str, Any] = {}  # what the mapping says for all blocks
+        self.layout = Layout()
+        self.path: Pattern | None = None
 
     def mapping(self, found: dict[str, Any], sha256: str) -> TableMapping:
-        self._check_keys("", found, _SECTIONS)
-        for name, text in self._section("units", found).items():
+        self.check_keys("", found, _SECTIONS)
+        for name, text in self.section("units", found).items():
             self.units[name] = self._unit(f"units.{name}", text)
         self.run_id = {key: found[key] for key in ("run_id",) if key in found}
+        sections = InputReader(self.label)
+        self.layout = sections.layout(self.section("input", found))
+        self.path = sections.path(self.section("path", found))
         blocks = found.get("records")
         if not isinstance(blocks, list) or not blocks:
-            raise self._error("records", "a mapping has at least one block [[records]]")
+            raise self.error("records", "a mapping has at least one block [[records]]")
+        rows = self._filter("", found)
+        self._check_groups(
+            dict.fromkeys(rows.names(), "where") | dict.fromkeys(self.units, "units")
+        )
         return TableMapping(
             self.label,
             sha256,
             tuple(self._block(number, block) for number, block in enumerate(blocks, 1)),
-            self._filter("", found),
-            self._layout(self._section("input", found)),
+            rows,
+            self.layout,
             self.units,
-            self._pattern(self._section("path", found)),
+            self.path,
         )
 
     # -- sections ------------------------------------------------------------------------
 
-    def _layout(self, found: dict[str, Any]) -> Layout:
-        self._check_keys("input.", found, _LAYOUT)
-        for key, value in found.items():
-            self._check_type(f"input.{key}", value, _LAYOUT[key])
-            for word in value if isinstance(value, list) else ():
-                self._check_type(f"input.{key}", word, str)
-        if found.get("format", FORMATS[0]) not in FORMATS:
-            known = f"there are {', '.join(FORMATS)}"
-            raise self._error("input.format", f"no format {found['format']!r}", known)
-        if len(found.get("delimiter", " ")) != 1 or found.get("delimiter") in ("\n", "\r", '"'):
-            raise self._error("input.delimiter", "expected one character")
-        if found.get("skip_lines", 0) < 0:
-            raise self._error("input.skip_lines", "expected a count")
-        lists: dict[str, Any] = {}
-        if "columns" in found:
-            lists["columns"] = tuple(found["columns"])
-        if "null" in found:
-            lists["null"] = frozenset({"", *found["null"]})
-        return Layout(**found | lists)
-
-    def _pattern(self, found: dict[str, Any]) -> re.Pattern[str] | None:
-        self._check_keys("path.", found, ("pattern",))
-        if not found:
-            return None
-        self._check_type("path.pattern", found.get("pattern"), str)
-        try:
-            pattern = re.compile(found["pattern"])
-        except (re.error, RecursionError, OverflowError) as error:
-            raise self._error("path.pattern", f"no regular expression: {error}") from error
-        if not pattern.groupindex:
-            raise self._error(
-                "path.pattern", "names no column", r"a group such as (?P<device>\w+) makes one"
-            )
-        return pattern
-
     def _filter(self, where: str, found: dict[str, Any]) -> Filter:
-        conditions = {}
+        conditions: dict[str, Any] = {}
         for key in ("where", "unless"):
             if key in found:
-                self._check_type(where + key, found[key], str)
+                self.check_type(where + key, found[key], str)
                 try:
                     conditions[key] = read_condition(found[key])
                 except ValueError as error:
-                    raise self._error(where + key, str(error)) from error
+                    raise self.error(where + key, str(error)) from error
         return Filter(**conditions)
 
     # -- blocks --------------------------------------------------------------------------
 
     def _block(self, number: int, found: Any) -> Block:
         where = f"records[{number}]"
-        self._check_type(where, found, dict)
-        self._check_keys(f"{where}.", found, ("table", "where", "unless", "plausible", "columns"))
+        self.check_type(where, found, dict)
+        self.check_keys(f"{where}.", found, _BLOCK)
         table = found.get("table")
         known = [name for name in TABLES if name not in _OWN_TABLES]
         if table not in known:
-            raise self._error(
+            raise self.error(
                 f"{where}.table", f"no table {table!r}", meant(str(table), known, "there are")
             )
         where += f" ({table})"
-        self._check_type(f"{where}.plausible", found.get("plausible", True), bool)
+        self.check_type(f"{where}.plausible", found.get("plausible", True), bool)
         kinds = column_types(TABLES[table])
-        columns = self._section("columns", found, f"{where}.")
-        if "run_id" in kinds:
-            columns = self.run_id | columns
-        self._check_keys(f"{where}.", columns, [name for name in kinds if name != "source_id"])
+        origin = self._origin(f"{where}.from", found.get("from"))
+        given = self._given(origin)
+        columns = {name: value for name, value in given.items() if name in kinds}
+        columns |= self.section("columns", found, f"{where}.")
+        self.check_keys(f"{where}.", columns, [name for name in kinds if name != "source_id"])
         targets = tuple(
             self._target(f"{where}.{name}", table, name, value) for name, value in columns.items()
         )
         self._check_required(where, TABLES[table], columns)
-        return Block(
-            number, table, targets, self._filter(f"{where}.", found), found.get("plausible", True)
-        )
+        rows = replace(self._filter(f"{where}.", found), origin=origin.name if origin else None)
+        block = Block(number, table, targets, rows, found.get("plausible", True))
+        self._check_groups(block.names(), origin)
+        return block
+
+    def _origin(self, where: str, name: Any) -> LinePattern | None:
+        """The pattern whose lines a block takes; None where rows are no lines."""
+        patterns = {one.name: one for one in self.layout.patterns}
+        if not patterns and name is not None:
+            raise self.error(where, 'only rows of format = "lines" come from a pattern')
+        if name is None and len(patterns) < 2:
+            return next(iter(patterns.values()), None)
+        if not isinstance(name, str) or name not in patterns:
+            what = "no pattern is said" if name is None else f"no pattern {name!r:.60}"
+            raise self.error(where, what, meant(str(name), patterns, "there are"))
+        return patterns[name]
+
+    def _given(self, origin: LinePattern | None) -> dict[str, Any]:
+        """Columns of every block: what the mapping says above all, and the rank of a line."""
+        is_ranked = origin and RANK in group_names(self.layout, origin)
+        return ({RANK: RANK} if is_ranked else {}) | self.run_id
+
+    def _check_groups(self, needed: dict[str, str], origin: LinePattern | None = None) -> None:
+        """Check that lines have the columns that are needed, each given with its key."""
+        if not self.layout.patterns:
+            return  # the header of a table says, later
+        known = [*group_names(self.layout, origin), *(self.path.names if self.path else ())]
+        lines = f"lines of pattern {origin.name!r}" if origin else "lines"
+        for name, key in needed.items():
+            if name not in known:
+                what = f"{lines} have no column {name!r}"
+                raise self.error(key, what, meant(name, known, "there are"))
 
     def _check_required(self, where: str, record: type[Record], columns: Collection[str]) -> None:
         kinds = column_types(record)
@@ -171,7 +174,7 @@ class _Reader:
             _, nullable, description = kinds[column.name]
             is_given = column.name in (*columns, *_GIVEN) or column.default is not MISSING
             if not (nullable or is_given):
-                raise self._error(
+                raise self.error(
                     where, f"column {column.name!r} is missing: {description}",
                     f'add {column.name} = "a column of the input", or {{ constant = ... }}',
                 )  # fmt: skip
@@ -190,12 +193,12 @@ class _Reader:
             value = {"value": value}
         elif not isinstance(value, dict):
             value = {"constant": value}
-        self._check_keys(f"{where}.", value, ("value", "constant", "text", "unit", "map"))
+        self.check_keys(f"{where}.", value, ("value", "constant", "text", "unit", "map"))
         ways = [key for key in ("value", "constant", "text") if key in value]
         if len(ways) != 1:
-            raise self._error(where, "expected one of value, constant and text", _HINT)
+            raise self.error(where, "expected one of value, constant and text", HINT)
         if "map" in value and ways[0] != "value":
-            raise self._error(f"{where}.map", "only words of a column are renamed")
+            raise self.error(f"{where}.map", "only words of a column are renamed")
         unit = self._unit_of(where, name, kind, value) if "unit" in value else None
         match ways[0]:
             case "text":
@@ -210,54 +213,54 @@ class _Reader:
         unit = self._unit(f"{where}.unit", value["unit"])
         wanted = dimension_of(name)
         if kind in (str, bool) or "text" in value:
-            raise self._error(f"{where}.unit", "only figures have a unit")
+            raise self.error(f"{where}.unit", "only figures have a unit")
         if unit.dimension != wanted:
-            raise self._error(
+            raise self.error(
                 f"{where}.unit", f"{unit.name!r} is {unit.dimension}, {name} holds {wanted}"
             )
         return unit
 
     def _template(self, where: str, kind: type, text: Any) -> Recipe:
-        self._check_type(f"{where}.text", text, str)
+        self.check_type(f"{where}.text", text, str)
         if kind is not str:
-            raise self._error(where, f"expected {kind.__name__}, not a text", "use value = …")
+            raise self.error(where, f"expected {kind.__name__}, not a text", "use value = …")
         try:
             return parse_template(text)
         except ValueError as error:
-            raise self._error(f"{where}.text", str(error)) from error
+            raise self.error(f"{where}.text", str(error)) from error
 
     def _constant(
         self, where: str, kind: type, value: Any, unit: Unit | None, words: Sequence[str]
     ) -> Recipe:
-        self._check_type(f"{where}.constant", value, kind)
+        self.check_type(f"{where}.constant", value, kind)
         if words and value not in words:
-            raise self._error(where, f"no word {value!r}", meant(value, words, "there are"))
+            raise self.error(where, f"no word {value!r}", meant(value, words, "there are"))
         if isinstance(value, datetime):
             value = value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)
         if kind in (int, float):
             value = kind(unit.convert(value) if unit else value)
             if not abs(value) < 2**63:
-                raise self._error(f"{where}.constant", "too large")
+                raise self.error(f"{where}.constant", "too large")
         return Constant(value)
 
     def _renames(self, where: str, kind: type, value: dict[str, Any]) -> dict[str, str]:
-        renames = self._section("map", value, f"{where}.")
+        renames = self.section("map", value, f"{where}.")
         if renames and kind is not str:
-            raise self._error(f"{where}.map", "only words of texts are renamed")
+            raise self.error(f"{where}.map", "only words of texts are renamed")
         for word, name in renames.items():
-            self._check_type(f"{where}.map.{word}", name, str)
+            self.check_type(f"{where}.map.{word}", name, str)
         return renames
 
     def _formula(self, where: str, name: str, kind: type, text: Any, unit: Unit | None) -> Formula:
-        self._check_type(f"{where}.value", text, str)
+        self.check_type(f"{where}.value", text, str)
         try:
             expression = parse_expression(text)
             known = {column: found.dimension for column, found in self.units.items()}
             counted = dimension(expression, known)
         except ValueError as error:
-            raise self._error(where, str(error)) from error
+            raise self.error(where, str(error)) from error
         if kind in (str, bool) and not isinstance(expression, Column):
-            raise self._error(
+            raise self.error(
                 where,
                 f"{text!r} is no column",
                 'a text is { constant = "…" } or { text = "{column}" }',
@@ -268,36 +271,13 @@ class _Reader:
             hold = (
                 f"{name} holds {wanted}" if unit is None else f"unit = {unit.name!r} is said, too"
             )
-            raise self._error(where, f"{text!r} is {counted}, {hold}")
+            raise self.error(where, f"{text!r} is {counted}, {hold}")
         known_units = ((column, self.units.get(column)) for column in names(expression))
         return Formula(text, expression, unit, {c: found for c, found in known_units if found})
 
-    # -- checks --------------------------------------------------------------------------
-
     def _unit(self, where: str, text: Any) -> Unit:
-        self._check_type(where, text, str)
+        self.check_type(where, text, str)
         try:
             return parse_unit(text)
         except ValueError as error:
-            raise self._error(where, str(error)) from error
-
-    def _section(self, key: str, found: dict[str, Any], where: str = "") -> dict[str, Any]:
-        section: dict[str, Any] = found.get(key, {})
-        self._check_type(where + key, section, dict)
-        return section
-
-    def _check_keys(self, where: str, found: Iterable[str], known: Iterable[str]) -> None:
-        choices = list(known)
-        for key in found:
-            if key not in choices:
-                raise self._error(where + key, "unknown key", meant(key, choices, "there are"))
-
-    def _check_type(self, where: str, value: Any, kind: type) -> None:
-        fits = isinstance(value, (int, float) if kind is float else kind)
-        if not fits or (isinstance(value, bool) and kind is not bool):
-            raise self._error(
-                where, f"expected {_KINDS.get(kind, kind.__name__)}, got {value!r:.60}"
-            )
-
-    def _error(self, where: str, what: str, hint: str = _HINT) -> ParseError:
-        return ParseError(self.label, 0, f"{where}: {what}", hint)
+            raise self.error(where, str(error)) from error

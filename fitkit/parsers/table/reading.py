@@ -1,4 +1,4 @@
-"""Input tables in batches of columns: delimited text, words between blanks, JSON lines, Parquet."""
+"""Tables in batches of columns: delimited text, words between blanks, JSON lines, Parquet."""
 
 from __future__ import annotations
 
@@ -9,120 +9,21 @@ import math
 import re
 from collections import Counter, deque
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from fitkit.errors import ParseError
 from fitkit.parsers.source import Source, SourceFile
+from fitkit.parsers.table.batches import Batch, Layout
+from fitkit.parsers.table.lines import line_batches
 
-FORMATS = ("csv", "whitespace", "jsonl", "parquet")
 BATCH_ROWS = 50_000
 _HEAD_BYTES = 1 << 16
 _DELIMITERS = ("\t", ",", ";", "|")
 _QUOTED = re.compile(r'"[^"]*"')
 _EMPTY_HINT = "nothing to read in it"
-
-
-@dataclass(frozen=True)
-class Layout:
-    """How a table lies in its file: the mapping's section ``[input]``.
-
-    Attributes
-    ----------
-    format
-        One of `FORMATS`; None: told from the content.
-    delimiter
-        Character between fields; None: the commonest of tab, comma, semicolon and bar in the
-        header.
-    columns
-        Names of the columns of a file without a header; None: its first line names them.
-    skip_lines
-        Lines before the header.
-    comment
-        What begins a line that is to be passed over.
-    null
-        Words that stand for a missing value, the empty one included.
-    """
-
-    format: str | None = None
-    delimiter: str | None = None
-    columns: tuple[str, ...] | None = None
-    skip_lines: int = 0
-    comment: str | None = None
-    null: frozenset[str] = frozenset({"", "NA", "N/A", "n/a", "NaN", "nan", "null", "None"})
-
-
-@dataclass
-class Batch:
-    """Some rows of a table: only the columns that were asked for.
-
-    Attributes
-    ----------
-    names
-        All columns that the table has.
-    lines
-        Line of each row, counted from 1.
-    columns
-        Cells by column; None: missing.
-    bad
-        Reason why a cell is no number, by column and row; filled by `numbers`.
-    """
-
-    names: Sequence[str]
-    lines: Sequence[int]
-    columns: dict[str, list[Any]]
-    bad: dict[str, dict[int, str]] = field(default_factory=dict)
-    _numbers: dict[str, np.ndarray] = field(default_factory=dict)
-
-    def __len__(self) -> int:
-        return len(self.lines)
-
-    def numbers(self, name: str) -> np.ndarray:
-        """A column as numbers, shape ``(rows,)``; NaN where a cell is missing or in ``bad``."""
-        if name not in self._numbers:
-            cells = self.columns[name]
-            has_words = bool in set(map(type, cells))
-            try:
-                found = np.array([math.nan if c is None else float(c) for c in cells], dtype=float)
-            except (TypeError, ValueError, OverflowError):
-                has_words = True
-            if has_words:
-                found = np.array([_number(cell) for cell in cells], dtype=float)
-                is_word = np.isnan(found) & np.array([cell is not None for cell in cells])
-                self._report(name, is_word, "not a number")
-            self._report(name, np.isinf(found), "too large")
-            found[np.isinf(found)] = np.nan
-            self._numbers[name] = found
-        return self._numbers[name]
-
-    def texts(self, name: str) -> list[str | None]:
-        """A column as texts."""
-        cells = self.columns[name]
-        return [cell if cell is None or type(cell) is str else _text(cell) for cell in cells]
-
-    def _report(self, name: str, rows: np.ndarray, what: str) -> None:
-        cells, reasons = self.columns[name], self.bad.setdefault(name, {})
-        for row in np.flatnonzero(rows).tolist():
-            reasons[row] = f"{name} is {str(cells[row])[:40]!r}, {what}"
-
-
-def _number(cell: Any) -> float:
-    try:
-        return math.nan if cell is None or isinstance(cell, bool) else float(cell)
-    except (TypeError, ValueError):
-        return math.nan
-    except OverflowError:
-        return math.inf
-
-
-def _text(cell: Any) -> str:
-    if isinstance(cell, float) and cell.is_integer():
-        return str(int(cell))
-    return str(cell).lower() if isinstance(cell, bool) else str(cell)
 
 
 def read_batches(
@@ -144,6 +45,8 @@ def read_batches(
     if b"\0" in head.lstrip().splitlines()[0]:  # further down it spoils a row, not the file
         what = "a binary file, neither text nor Parquet"
         raise ParseError(file.label, 0, what, "texts must be in UTF-8")
+    if kind == "lines":
+        return line_batches(source, file, layout, wanted)
     if kind == "jsonl":
         return _json_batches(source, file, layout, wanted)
     return _text_batches(source, file, layout, wanted, kind)
@@ -274,8 +177,7 @@ def _text_batches(
     while (part := list(islice(whole, BATCH_ROWS))) or is_first:
         is_first = False
         columns = {
-            name: [_cell(row[place], layout.null) for _, row in part]
-            for name, place in places.items()
+            name: [layout.cell(row[place]) for _, row in part] for name, place in places.items()
         }
         yield Batch(names, [line for line, _ in part], columns)
 
@@ -292,11 +194,6 @@ def _whole_rows(
             start = " ".join(row)[:60]
             text = f"{len(row)} fields, the table has {n_fields} columns{quote}: {start}"
             source.problems.bad_line(file, line, text)
-
-
-def _cell(text: str, null: frozenset[str]) -> str | None:
-    text = text.strip()
-    return None if text in null else text
 
 
 def _distinct(names: Sequence[str]) -> Iterator[str]:
@@ -320,9 +217,7 @@ def _json_batches(
         is_first = False
         for _, row in part:
             names |= dict.fromkeys(row)
-        columns = {
-            name: [_plain_cell(row.get(name), layout.null) for _, row in part] for name in wanted
-        }
+        columns = {name: [_plain_cell(row.get(name), layout) for _, row in part] for name in wanted}
         yield Batch(tuple(names), [line for line, _ in part], columns)
 
 
@@ -342,9 +237,9 @@ def _json_rows(
             source.problems.bad_line(file, number, f"not a JSON object: {text[:80]}")
 
 
-def _plain_cell(value: Any, null: frozenset[str]) -> Any:
+def _plain_cell(value: Any, layout: Layout) -> Any:
     if isinstance(value, str):
-        return _cell(value, null)
+        return layout.cell(value)
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
@@ -363,7 +258,7 @@ def _parquet_batches(file: SourceFile, layout: Layout, wanted: Collection[str]) 
                 lines = range(n_rows + 1, n_rows + len(part) + 1)
                 n_rows += len(part)
                 columns = {
-                    name: [_plain_cell(cell, layout.null) for cell in column.to_pylist()]
+                    name: [_plain_cell(cell, layout) for cell in column.to_pylist()]
                     for name, column in zip(part.schema.names, part.columns, strict=True)
                 }
                 yield Batch(names, lines, columns)

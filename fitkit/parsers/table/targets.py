@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from fitkit.parsers.source import Source
+from fitkit.parsers.table.batches import Batch
 from fitkit.parsers.table.expressions import Column, Expression, evaluate, names
-from fitkit.parsers.table.reading import Batch
 from fitkit.parsers.table.units import Unit
 
 _LARGEST = 2.0**63

@@ -139,6 +139,94 @@ def test_errors_name_file_and_key(
     assert hint in caught.value.hint
 
 
+LINES = """
+run_id = { text = "{job}" }
+[path]
+pattern = '(?P<job>[^/]+)/log$'
+[input]
+format = "lines"
+[[input.patterns]]
+name = "epoch"
+pattern = 'epoch (?P<epoch>[0-9]+)'
+carry = true
+[[input.patterns]]
+name = "step"
+pattern = 'rank (?P<rank>[0-9]+) step (?P<t>[0-9.]+)'
+[[records]]
+table = "steps"
+from = "step"
+[records.columns]
+n_steps = 1
+epoch = "epoch"
+first_step = "line"
+duration_s = "t"
+"""
+
+
+def test_patterns_of_lines(tmp_path: Path) -> None:
+    mapping = load(tmp_path, LINES)
+    (block,) = mapping.blocks
+    assert [(one.name, one.carry) for one in mapping.layout.patterns] == [
+        ("epoch", True), ("step", False),
+    ]  # fmt: skip
+    assert block.rows.origin == "step"
+    assert mapping.names.keys() == {"job", "rank", "t", "epoch", "line"}
+    alone = LINES.replace("carry = true", "").replace('epoch = "epoch"\n', "")
+    first, second = alone.index("[[input.patterns]]"), alone.rindex("[[input.patterns]]")
+    alone = alone[:first] + alone[second:].replace('from = "step"', "")
+    assert load(tmp_path, alone).blocks[0].rows.origin == "step"  # there is no other one
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "what", "hint"),
+    [
+        ('format = "lines"', "", "input.patterns: only format = ", ""),
+        ('format = "lines"', 'format = "lines"\ndelimiter = ","', "delimiter: lines have no", ""),
+        ('format = "lines"', 'format = "lines"\ncolumns = ["a"]', "input.columns: lines have", ""),
+        ('format = "lines"', 'format = "lines"\nprefix = "("', "prefix: no regular", "RE2"),
+        ('format = "lines"', 'format = "lines"\nprefix = 3', "input.prefix: expected a text", ""),
+        ('format = "lines"', 'format = "lines"\nmust_match = "(a)"', "must_match: a group", "RE2"),
+        ('name = "epoch"', 'name = "step"', "input.patterns: two of one name", ""),
+        ('name = "epoch"', "", "input.patterns[1].name: expected a text, got None", ""),
+        ("carry = true", "carry = 1", "input.patterns[1].carry: expected bool", ""),
+        ("carry = true", "keep = true", "input.patterns[1].keep: unknown key", ""),
+        ("epoch (?P<epoch>[0-9]+)", "epoch", "patterns[1].pattern: names no column", "(?P<"),
+        ("epoch (?P<epoch>[0-9]+)", r"(?P<epoch>.)\1", "patterns[1].pattern: no regular", "RE2"),
+        ("(?P<epoch>", "(?P<line>", "the column 'line' is the number of the line", "otherwise"),
+        ("(?P<t>", "(?=a)(?P<t>", "input.patterns[2].pattern: no regular", "back-references"),
+        ("(?P<job>[^/]+)", r"(?P<job>.)\1", "path.pattern: no regular", "back-references"),
+        ("(?P<job>[^/]+)", r"(a)(?P<job>.)", "path.pattern: a group without a name", "(?:...)"),
+        ('from = "step"', "", "records[1] (steps).from: no pattern is said", "epoch, step"),
+        ('from = "step"', 'from = "stp"', "(steps).from: no pattern 'stp'", "mean 'step'"),
+        ('from = "step"', "from = 3", "records[1] (steps).from: no pattern 3", "there are"),
+        ("carry = true", "", "(steps).epoch: lines of pattern 'step' have no column", ""),
+        ('"{job}"', '"{net}"', "records[1] (steps).run_id: lines of pattern 'step' have", "epoch"),
+        ("[path]", "where = 'net == 1'\n[path]", "where: lines have no column 'net'", ""),
+        ("[path]", "[units]\nnet = 's'\n[path]", "units: lines have no column 'net'", ""),
+    ],
+)  # fmt: skip
+def test_errors_of_lines_name_file_and_key(
+    tmp_path: Path, old: str, new: str, what: str, hint: str
+) -> None:
+    text = LINES.replace(old, new, 1)
+    assert text != LINES
+    with pytest.raises(ParseError) as caught:
+        load(tmp_path, text)
+    assert str(caught.value).startswith(f"{tmp_path / 'm.toml'}: ")
+    assert what in str(caught.value)
+    assert hint in caught.value.hint
+
+
+def test_lines_need_a_pattern_and_tables_have_none(tmp_path: Path) -> None:
+    block = LINES[LINES.index("[[records]]") :].replace('from = "step"', "")
+    with pytest.raises(ParseError, match=r"input.patterns: lines need a block"):
+        load(tmp_path, '[input]\nformat = "lines"\n' + block)
+    with pytest.raises(ParseError, match=r"input.patterns\[1\]: expected a table, got 'a'"):
+        load(tmp_path, '[input]\nformat = "lines"\npatterns = ["a"]\n' + block)
+    with pytest.raises(ParseError, match=r"records\[2\] \(steps\).from: only rows of format"):
+        load(tmp_path, GOOD.replace('table = "steps"', 'table = "steps"\nfrom = "step"'))
+
+
 @pytest.mark.parametrize(
     ("column", "value", "known"),
     [("phase", "communication", "there are backward"), ("parent", "steps", "'step'")],
