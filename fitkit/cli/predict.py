@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import json
 import math
 import re
 from collections import Counter
@@ -22,6 +24,7 @@ from fitkit.models.performance import PerformanceModel
 from fitkit.models.recipes import Recipe
 
 _FIGURES = ("predicted_s", "low_s", "high_s")
+_SUFFIXES = (".trace.json", ".json", ".csv")
 _MAX_GRID = 100_000
 _SHOWN = 100  # rows of the table for people
 _REASONS = 12
@@ -61,6 +64,15 @@ _VALUE = re.compile(r'\s*(?:"(?P<quoted>(?:[^"]|"")*)"\s*|(?P<bare>[^,]*)),')
     "value that never varied, along a scale of two or three values, or where the forms that fit "
     "best disagree. Such answers say so.",
 )
+@click.option(
+    "-o",
+    "--output",
+    multiple=True,
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE.trace.json|.json|.csv",
+    help="Also write the predictions; may be repeated. A .trace.json shows them as a timeline in "
+    "Perfetto (ui.perfetto.dev) or chrome://tracing.",
+)
 @common
 def command(
     model: str,
@@ -68,6 +80,7 @@ def command(
     table: Path | None,
     level: float,
     allow_extrapolation: bool,
+    output: tuple[Path, ...],
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -77,12 +90,8 @@ def command(
     model has one group only.
     """
     fitted = load_model(model)
-    if bool(points) == bool(table):
-        raise click.UsageError("say what to predict: --at KEY=VALUES, or --from FILE")
-    words = text_columns((*fitted.recipe.groups, *fitted.recipe.words))
-    columns = _read(table, words) if table else _grid(points, words)
-    if not table:
-        _check_names(fitted.recipe, columns)
+    _check_output(output, fitted)
+    columns = _columns(fitted.recipe, points, table)
     n_rows = max((len(values) for values in columns.values()), default=0)
     found = fitted.predict_columns(
         dict(columns), n_rows, level=level, allow_extrapolation=allow_extrapolation
@@ -91,17 +100,33 @@ def command(
         {name: _plain(values[i]) for name, values in {**columns, **found}.items()}
         for i in range(n_rows)
     ]
+    asked = {"target": fitted.target, "statistic": fitted.statistic, "level": level}
+    document = {"predictions": rows, **asked, "allow_extrapolation": allow_extrapolation}
     if as_json:
-        what = {"target": fitted.target, "statistic": fitted.statistic, "level": level}
-        print_json({"predictions": rows, **what, "allow_extrapolation": allow_extrapolation})
+        print_json(document)
     else:
         print_result(_summary(fitted, rows, list(columns), level))
+    for path in output:
+        _write(path, document, fitted.recipe)
+        say(f"predictions written to {path}", quiet)
     reasons = [row["reason"] for row in rows if row["status"] == "refused"]
     if reasons:
         would = fitted.predict_columns(dict(columns), n_rows, level=level, allow_extrapolation=True)
-        forced = len(reasons) - int((would["status"] == "refused").sum())
-        hint = f"--allow-extrapolation answers {forced} of them" if forced > 0 else reasons[0]
+        n_forced = len(reasons) - int((would["status"] == "refused").sum())
+        hint = f"--allow-extrapolation answers {n_forced} of them" if n_forced > 0 else reasons[0]
         say(f"{len(reasons)} of {n_rows} refused: {hint}", quiet)
+
+
+def _columns(recipe: Recipe, points: tuple[str, ...], table: Path | None) -> dict[str, np.ndarray]:
+    """What is to be predicted."""
+    if bool(points) == bool(table):
+        raise click.UsageError("say what to predict: --at KEY=VALUES, or --from FILE")
+    words = text_columns((*recipe.groups, *recipe.words))
+    if table:
+        return _read(table, words)
+    columns = _grid(points, words)
+    _check_names(recipe, columns)
+    return columns
 
 
 def _grid(points: tuple[str, ...], words: Collection[str]) -> dict[str, np.ndarray]:
@@ -156,6 +181,46 @@ def _read(path: Path, words: set[str]) -> dict[str, np.ndarray]:
     except ValueError as error:
         raise InputError(f"{path}: {error}", "give a CSV with a header, or Parquet") from error
     return {str(name): frame[name].to_numpy(dtype=object) for name in frame.columns}
+
+
+def _check_output(paths: tuple[Path, ...], model: PerformanceModel) -> None:
+    for path in paths:
+        if not path.name.lower().endswith(_SUFFIXES):
+            raise click.UsageError(f"{path}: write predictions as .trace.json, .json or .csv")
+        if _is_trace(path) and not model.target.endswith("_s"):
+            raise click.UsageError(f"{path}: {model.target} is no time that a trace could show")
+
+
+def _is_trace(path: Path) -> bool:
+    return path.name.lower().endswith(".trace.json")
+
+
+def _write(path: Path, document: dict[str, Any], recipe: Recipe) -> None:
+    """Write the predictions; the suffix says how."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rows = document["predictions"]
+    if _is_trace(path):
+        from fitkit.report.chrome_trace import write_chrome_trace
+        from fitkit.report.predicted_timeline import predicted_timeline, refused
+
+        asked = {key: value for key, value in document.items() if key != "predictions"}
+        metadata = {"recipe": recipe.name, **asked, "refused": refused(rows)}
+        slices = predicted_timeline(rows, _configuration(recipe), recipe.name)
+        write_chrome_trace(path, slices, metadata)
+    elif path.suffix.lower() == ".json":
+        path.write_text(json.dumps(document, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    else:
+        with path.open("w", newline="", encoding="utf-8") as stream:
+            table = csv.DictWriter(stream, rows[0] if rows else _FIGURES, lineterminator="\n")
+            table.writeheader()
+            table.writerows(rows)
+
+
+def _configuration(recipe: Recipe) -> set[str]:
+    """Columns in which all parts of a step agree."""
+    if "layer" in recipe.features:
+        return {*recipe.groups, "network", "local_batch"} - {"phase", "layer_group"}
+    return {*recipe.configuration, *recipe.columns, *recipe.words} - {"phase"}
 
 
 def _plain(value: Any) -> Any:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -245,3 +248,109 @@ def test_a_long_table_is_cut_and_the_document_is_not(fitkit_run: Run, step_model
     assert found.out.count("inside") == 100
     assert "20 more rows are not shown; --json has all of them" in found.out
     assert len(predictions(fitkit_run("predict", step_model, *at, "--json"))) == 120
+
+
+# -- files -----------------------------------------------------------------------------------
+
+
+def test_predictions_are_written_as_the_suffix_says(
+    fitkit_run: Run, step_model: Path, tmp_path: Path
+) -> None:
+    paths = [tmp_path / "deep" / name for name in ("p.json", "p.csv", "p.trace.json")]
+    output = [word for path in paths for word in ("-o", path)]
+    at = [*AT, "--at", "network=tinygpt,bert", "--level", "0.8"]
+    found = fitkit_run("predict", step_model, *at, *output, "--json")
+    assert found.status == 0
+    assert [f"predictions written to {path}" in found.err for path in paths] == [True] * 3
+    as_json, as_csv, trace = paths
+    assert json.loads(as_json.read_text()) == found.document
+    frame = pd.read_csv(as_csv)
+    rows = predictions(found)
+    assert list(frame.columns) == list(rows[0])
+    assert frame.predicted_s.dropna().tolist() == [
+        row["predicted_s"] for row in rows if row["predicted_s"] is not None
+    ]
+    document = json.loads(trace.read_text())
+    drawn = [event for event in document["traceEvents"] if event["ph"] == "X"]
+    inside = [row for row in rows if row["status"] == "inside"]
+    assert len(drawn) == 3
+    for event, row in zip(drawn, inside, strict=True):
+        assert event["dur"] == pytest.approx(row["predicted_s"] * 1e6, abs=1e-3)
+        assert (event["name"], event["ts"]) == ("step", 0)
+        assert event["args"].items() >= {"low_s": row["low_s"], "status": "inside"}.items()
+    assert [row["network"] for row in document["otherData"].pop("refused")] == ["bert"] * 3
+    assert document["otherData"] == {
+        "recipe": "step", "target": "step_s", "statistic": "median", "level": 0.8,
+        "allow_extrapolation": False,
+    }  # fmt: skip
+
+
+def test_other_suffixes_are_refused_before_anything_is_predicted(
+    fitkit_run: Run, step_model: Path, tmp_path: Path
+) -> None:
+    found = fitkit_run("predict", step_model, *AT, "-o", tmp_path / "p.html")
+    assert (found.status, found.out) == (2, "")
+    assert "write predictions as .trace.json, .json or .csv" in found.complaint[0]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_place_that_cannot_be_written_is_told(
+    fitkit_run: Run, step_model: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    found = fitkit_run("predict", step_model, *AT, "-o", tmp_path / "file" / "p.csv", "-q")
+    assert found.status == 3
+    assert "Traceback" not in found.err
+
+
+SIZES = ["flop=2097152", "n_params=16384", "input_bytes=32768", "output_bytes=32768"]
+POINTS = {
+    "phases": ["phase=comm,io", "n_workers=2", "local_batch=8"],
+    "layers": [
+        "network=mlp",
+        "layer=b,a",
+        "layer_type=Linear",
+        "phase=forward",
+        "local_batch=64,128",
+        *SIZES,
+    ],
+    "comms": ["op=all_reduce", "n_ranks=4,8", "n_bytes=1e6"],
+    "shared": ["job=gpt", "neighbour=vgg"],
+}
+DRAWN = {
+    "phases": [("n_workers 2, local_batch 8", "comm")],  # no io was measured
+    "layers": [(f"network mlp, local_batch {n}", name) for n in (64, 128) for name in ("b", "a")],
+    "comms": [(f"op all_reduce, n_ranks {n}, n_bytes 1e+06", "comms") for n in (4, 8)],
+}
+
+
+@pytest.mark.parametrize("recipe", POINTS)
+def test_every_recipe_of_times_has_a_timeline(
+    fitkit_run: Run, recipe_frame: Callable[[str], pd.DataFrame], tmp_path: Path, recipe: str
+) -> None:
+    model, path = tmp_path / "m.json", tmp_path / "p.trace.json"
+    fitkit.fit(recipe_frame(recipe), recipe).save(model)
+    at = [word for point in POINTS[recipe] for word in ("--at", point)]
+    found = fitkit_run("predict", model, *at, "-o", path)
+    if recipe == "shared":
+        assert found.status == 2
+        assert "normalised_throughput is no time that a trace could show" in found.complaint[0]
+        return
+    events = json.loads(path.read_text())["traceEvents"]
+    named = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
+    drawn = [(named[e["pid"]], e["name"]) for e in events if e["ph"] == "X"]
+    assert drawn == DRAWN[recipe]
+
+
+def test_a_timeline_needs_numpy_alone(step_model: Path, tmp_path: Path) -> None:
+    program = (
+        "import sys; from fitkit.cli import run; run(sys.argv[1:]); print(sorted(sys.modules))"
+    )
+    output = [word for suffix in ("trace.json", "json", "csv") for word in ("-o", f"p.{suffix}")]
+    done = subprocess.run(
+        [sys.executable, "-c", program, "predict", step_model, *AT, *output],
+        capture_output=True, check=True, text=True, cwd=tmp_path,
+    )  # fmt: skip
+    assert len(list(tmp_path.iterdir())) == 3
+    for name in ("pandas", "pyarrow", "scipy", "sklearn", "plotly", "msgspec"):
+        assert f"'{name}'" not in done.stdout.splitlines()[-1]
