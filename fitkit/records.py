@@ -65,7 +65,7 @@ class Run:
     run_id: Annotated[str, "identifier: what the log states, else 16 digits of the source's hash"]
     source_id: Annotated[str, "the source it was read from"]
     job_id: Annotated[str | None, "the resource manager's job, if the log names it"] = None
-    framework: Annotated[str | None, "cntk or pytorch"] = None
+    framework: Annotated[str | None, "cntk, pytorch, tensorflow, ..."] = None
     framework_version: Annotated[str | None, "version of the framework"] = None
     network: Annotated[str | None, "the neural network that was trained"] = None
     device: Annotated[str | None, "the chip that computed, e.g. epyc-1core or A100-SXM4-40GB"] = (

@@ -79,7 +79,7 @@ def command(
     PATH is a file, a folder, a glob pattern, or - for standard input; .gz and .zst are read as
     they are. The format is recognised from the content. The same bytes again change nothing.
 
-    Any table becomes a dataset with a mapping of its columns (docs/formats.md shows one):
+    Any table becomes a dataset with a mapping of its columns (docs/formats/tables.md shows one):
     fitkit ingest times.csv --mapping times.toml -d runs-parquet
     """
     metadata = {key: read_setting(key, value) for key, value in map(key_value, settings)}

@@ -4,12 +4,28 @@ from __future__ import annotations
 
 from fitkit.errors import AmbiguousFormatError, UnknownFormatError
 from fitkit.parsers.cntk import CntkParser
+from fitkit.parsers.kineto import KinetoParser
+from fitkit.parsers.lightning import LightningParser
+from fitkit.parsers.mlperf import MlperfParser
+from fitkit.parsers.nccl_tests import NcclTestsParser
 from fitkit.parsers.pytorch import PyTorchParser
 from fitkit.parsers.source import Parser, ProblemLog, Source, SourceFile
 from fitkit.parsers.table import TableMapping, TableParser, read_mapping
 from fitkit.parsers.torque import TorqueParser
+from fitkit.parsers.trainer_state import TrainerStateParser
+from fitkit.parsers.training_log import TrainingLogParser
 
-PARSERS: tuple[Parser, ...] = (CntkParser(), PyTorchParser(), TorqueParser())
+PARSERS: tuple[Parser, ...] = (
+    CntkParser(),
+    TrainerStateParser(),
+    KinetoParser(),
+    LightningParser(),
+    MlperfParser(),
+    NcclTestsParser(),
+    PyTorchParser(),
+    TorqueParser(),
+    TrainingLogParser(),
+)
 
 __all__ = [
     "PARSERS",

@@ -9,12 +9,13 @@ import json
 import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, tzinfo
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, BinaryIO, Protocol, cast
+from zipfile import BadZipFile, ZipFile
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
@@ -25,7 +26,16 @@ from fitkit.records import Diagnostic, Record, Run
 HEAD_BYTES = 1 << 20
 # Small: what the last read of a cut zstd file would have returned is lost with it.
 _BLOCK = 1 << 16
-_PACKED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
+_PACKED = {
+    b"\x1f\x8b": "gzip",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"PK\x03\x04": "zip",
+    b"PK\x05\x06": "zip",  # without members
+}
+_BOM = b"\xef\xbb\xbf"  # some programs of Windows begin a text with it
+_UNPACK = "unpack it and name what is inside"
+# Folders, and what macOS adds to a zip file.
+_NO_MEMBER = re.compile(r"/$|^__MACOSX/")
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 
 
@@ -47,30 +57,37 @@ class SourceFile:
     @property
     def name(self) -> str:
         """File name without a compression suffix."""
-        return re.sub(r"\.(?:gz|zst)$", "", self.path.name)
+        return re.sub(r"\.(?:gz|zst|zip)$", "", self.path.name)
 
     @property
     def packing(self) -> str | None:
-        """``gzip``, ``zstd`` or None; told from the content, not from the name."""
+        """``gzip``, ``zstd``, ``zip`` or None; told from the content, not from the name."""
         with self.path.open("rb") as raw:
             magic = raw.read(4)
         return next((kind for mark, kind in _PACKED.items() if magic.startswith(mark)), None)
 
-    def blocks(self) -> Iterator[bytes]:
+    def blocks(self, n_bytes: int | None = None) -> Iterator[bytes]:
         """Decompressed content in blocks; ends early where a compressed file is cut.
+
+        Parameters
+        ----------
+        n_bytes
+            Size of a block. What can be read of a damaged zstd file ends with a whole one.
 
         Raises
         ------
         EOFError
             After the last readable block of a compressed file that is cut or damaged.
+        ParseError
+            If it is a zip file that cannot be opened, or has not exactly one member.
         """
         packing = self.packing
-        with _open(self.path, packing) as stream:
+        with self._open(packing) as stream:
             while True:
                 try:
                     # Unlike read(), read1() gives out what precedes the damage.
-                    block = stream.read1(_BLOCK)
-                except (EOFError, OSError, zlib.error) as error:
+                    block = stream.read1(n_bytes or _BLOCK)
+                except (EOFError, OSError, zlib.error, BadZipFile) as error:
                     if packing is None:
                         raise
                     raise EOFError(f"the {packing} file ends early or is damaged") from error
@@ -78,15 +95,40 @@ class SourceFile:
                     return
                 yield block
 
+    def _open(self, packing: str | None) -> AbstractContextManager[Any]:
+        if packing == "gzip":
+            return gzip.open(self.path, "rb")
+        if packing == "zstd":
+            return cast("BinaryIO", pa.input_stream(str(self.path), compression="zstd"))
+        return self._member() if packing == "zip" else self.path.open("rb")
+
+    @contextmanager
+    def _member(self) -> Iterator[IO[bytes]]:
+        """The only member of a zip file."""
+        with ExitStack() as opened:
+            try:
+                archive = opened.enter_context(ZipFile(self.path))
+                names = [name for name in archive.namelist() if not _NO_MEMBER.search(name)]
+                stream = opened.enter_context(archive.open(names[0])) if len(names) == 1 else None
+            except (BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
+                raise ParseError(self.label, 0, f"cannot unpack it: {error}", _UNPACK) from error
+            if stream is None:
+                what = f"a zip file of {len(names)} files; one alone can be read"
+                raise ParseError(self.label, 0, what, _UNPACK)
+            yield stream
+
     def head(self, n_bytes: int = HEAD_BYTES) -> bytes:
-        """The beginning, decompressed; what can be read of it if the file is damaged."""
+        """The beginning, decompressed; what can be read of it if the file is damaged.
+
+        It does not begin with a byte order mark, which would hide what the file is.
+        """
         parts = bytearray()
         with suppress(EOFError):  # a damaged tail must not hide what the file is
             for block in self.blocks():
                 parts += block
-                if len(parts) >= n_bytes:
+                if len(parts) >= n_bytes + len(_BOM):
                     break
-        return bytes(parts[:n_bytes])
+        return bytes(parts.removeprefix(_BOM)[:n_bytes])
 
     def digest(self, n_bytes: int | None = None) -> tuple[str, int]:
         """SHA-256 and length of the content, or of its first ``n_bytes``."""
@@ -99,14 +141,6 @@ class SourceFile:
                 if n_bytes is not None and total >= n_bytes:
                     break
         return sha.hexdigest(), total
-
-
-def _open(path: Path, packing: str | None) -> Any:
-    if packing == "gzip":
-        return gzip.open(path, "rb")
-    if packing == "zstd":
-        return pa.input_stream(str(path), compression="zstd")
-    return path.open("rb")
 
 
 def _ended_lines(parts: list[bytes], block: bytes) -> list[bytes]:
@@ -122,6 +156,11 @@ def _ended_lines(parts: list[bytes], block: bytes) -> list[bytes]:
         parts[:] = others[-1:]
     parts += held
     return lines
+
+
+def _decoded(line: bytes, number: int) -> str:
+    """Text of a line; of the first one without a byte order mark."""
+    return (line.removeprefix(_BOM) if number == 1 else line).decode("utf-8", "replace")
 
 
 class ProblemLog:
@@ -232,8 +271,9 @@ class Source:
     def lines(self, file: SourceFile) -> Iterator[tuple[int, str]]:
         r"""Yield ``(line number, text)``, split at ``\n``, ``\r\n`` or a lone ``\r``.
 
-        Bytes that are not UTF-8 become the replacement character. A compressed file that is cut
-        yields what is there and leaves a diagnostic ``truncated``.
+        Bytes that are not UTF-8 become the replacement character, and a byte order mark is left
+        out. A compressed file that is cut yields what is there and leaves a diagnostic
+        ``truncated``.
         """
         number = 0
         parts: list[bytes] = []
@@ -241,15 +281,15 @@ class Source:
             for block in file.blocks():
                 for line in _ended_lines(parts, block):
                     number += 1
-                    yield number, line.decode("utf-8", "replace")
+                    yield number, _decoded(line, number)
         except EOFError as error:
             self.problems.note(file, number + 1, "truncated", str(error))
         rest = b"".join(parts)
         if rest.endswith(b"\r"):
-            yield number + 1, rest[:-1].decode("utf-8", "replace")
+            yield number + 1, _decoded(rest[:-1], number + 1)
         elif rest:
             self.problems.unfinished = (file.label, number + 1)
-            yield number + 1, rest.decode("utf-8", "replace")
+            yield number + 1, _decoded(rest, number + 1)
 
     def read_json(self, file: SourceFile) -> Any:
         """Decode a JSON file; of a list that is cut, what is there up to its last whole entry.
@@ -265,7 +305,7 @@ class Source:
                 buffer.write(block)
         except EOFError as error:
             self.problems.note(file, None, "truncated", str(error))
-        text = buffer.getvalue().decode("utf-8", "replace")
+        text = _decoded(buffer.getvalue(), 1)
         try:
             return json.loads(text)
         except (ValueError, RecursionError) as error:

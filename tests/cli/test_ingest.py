@@ -99,7 +99,8 @@ def test_status_0_when_unrecognised_files_lie_among_the_logs(fitkit_run: Run, lo
     warning, hint = found.err.splitlines()
     assert warning == "warning: notes.txt: unknown format"
     assert hint == (
-        "  known formats: cntk, pytorch, torque; "
+        "  known formats: cntk, hugging_face, kineto, lightning, mlperf, nccl_tests, "
+        "pytorch, torque, training_log; "
         "--format NAME reads it as one, --mapping FILE as a table"
     )
 
@@ -132,7 +133,7 @@ def test_status_3_when_nothing_is_recognised(fitkit_run: Run, logs: Path) -> Non
     found = fitkit_run("ingest", "logs", "-d", "ds")
     assert found.status == 3
     assert "error: no logs of a known format among 2 files" in found.err
-    assert "known formats: cntk, pytorch, torque" in found.err
+    assert "known formats: cntk, hugging_face, kineto" in found.err
 
 
 def test_status_4_when_some_failed_and_the_others_are_in(fitkit_run: Run, logs: Path) -> None:

@@ -12,19 +12,34 @@ import pytest
 from fitkit.dataset import Dataset
 
 Run = Callable[..., Any]
-FORMATS = Path(__file__).parents[2] / "docs" / "formats.md"
+FORMATS = Path(__file__).parents[2] / "docs" / "formats" / "tables.md"
+TABLE, LINES = FORMATS.read_text(encoding="utf-8").split("## Text logs of your own")
 
 
 @pytest.fixture
 def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The files of the example in docs/formats.md; its command."""
-    text = FORMATS.read_text(encoding="utf-8").split("## Any table")[1]
+    """The files of the example in docs/formats/tables.md; its command."""
     monkeypatch.chdir(tmp_path)
     for suffix, language in (("csv", "csv"), ("toml", "toml")):
-        (content,) = re.findall(rf"^```{language}\n(.*?)^```", text, re.M | re.S)
+        (content,) = re.findall(rf"^```{language}\n(.*?)^```", TABLE, re.M | re.S)
         Path(f"times.{suffix}").write_text(content, encoding="utf-8")
-    (command,) = re.findall(r"`fitkit (ingest times.*?)`", text)
+    (command,) = re.findall(r"`fitkit (ingest times.*?)`", TABLE)
     return command
+
+
+def test_the_documented_text_log_does_what_it_says(
+    fitkit_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    log, mapping = re.findall(r"^```(?:toml)?\n(.*?)^```", LINES, re.M | re.S)
+    Path("train.log").write_text(log, encoding="utf-8")
+    Path("lines.toml").write_text(mapping, encoding="utf-8")
+    (command,) = re.findall(r"`fitkit (ingest train.*?)`", LINES)
+    assert fitkit_run(*command.split()).status == 0
+    dataset = Dataset("runs-parquet")
+    assert dataset.read("runs")[["n_workers", "local_batch"]].to_numpy().tolist() == [[2, 32]]
+    steps = dataset.read("steps")[["rank", "epoch", "first_step", "duration_s"]]
+    assert steps.to_numpy().tolist() == [[0, 1, 0, 0.2105], [1, 1, 0, 0.211]]
 
 
 def test_the_documented_example_does_what_it_says(fitkit_run: Run, example: str) -> None:

@@ -316,14 +316,14 @@ def test_what_nobody_recognises_is_named(log: Path, content: bytes, message: str
     assert isinstance(result, SourceResult)
     assert (result.status, result.error) == ("unrecognised", f"odd: {message}")
     if message != "the file is empty":
-        assert "known formats: cntk, pytorch, torque" in result.hint
+        assert "known formats: cntk, hugging_face, kineto" in result.hint
     assert found["top.log"] == "pytorch"
 
 
 def test_a_format_that_is_named_is_not_recognised_but_taken(log: Path) -> None:
     (log / "odd").write_bytes(b"roses are red\n")
     assert set(look(log, format="torque").values()) == {"torque"}
-    with pytest.raises(ValueError, match="no format 'tf'; known: cntk, pytorch, torque"):
+    with pytest.raises(ValueError, match="no format 'tf'; known: cntk, hugging_face, kineto"):
         look(log, format="tf")
 
 

@@ -382,7 +382,7 @@ def test_ingest_raises_when_nothing_is_recognised(tmp_path: Path, ds: Path) -> N
     write(tmp_path / "logs" / "poem.txt", "roses are red\n")
     with pytest.raises(InputError, match=r"poem\.txt: unknown format") as caught:
         fitkit.ingest(tmp_path / "logs", ds)
-    assert "cntk, pytorch, torque" in caught.value.hint
+    assert "cntk, hugging_face, kineto" in caught.value.hint
     write(tmp_path / "logs" / "prose.txt", "violets are blue\n")
     with pytest.raises(InputError, match="no logs of a known format among 2 files"):
         fitkit.ingest(tmp_path / "logs", ds)

@@ -64,7 +64,7 @@ def test_a_binary_file_is_said_to_be_one(tmp_path: Path, content: bytes) -> None
 def test_an_unknown_format_names_the_known_ones(tmp_path: Path) -> None:
     with pytest.raises(UnknownFormatError, match=r"^a/log: unknown format$") as caught:
         name_of(tmp_path / "x", b"a text\n")
-    assert "cntk, pytorch, torque" in caught.value.hint
+    assert "cntk, hugging_face, kineto" in caught.value.hint
     assert "--format" in caught.value.hint
 
 
@@ -83,5 +83,5 @@ def test_a_file_that_is_not_there_is_no_empty_file(tmp_path: Path) -> None:
 
 def test_names_of_parsers_are_their_own() -> None:
     assert len({parser.name for parser in PARSERS}) == len(PARSERS)
-    with pytest.raises(ValueError, match="no format 'slurm'; known: cntk, pytorch, torque"):
+    with pytest.raises(ValueError, match="no format 'slurm'; known: cntk, hugging_face, kineto"):
         parser_named("slurm")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import json
 import re
 import tempfile
-from collections.abc import Iterator
+import zipfile
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -34,7 +36,15 @@ def zstd(content: bytes) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-PACK = {"plain": bytes, "gz": gzip.compress, "zst": zstd}
+def zipped(content: bytes, *names: str) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in names or ("train.log",):
+            archive.writestr(name, content)
+    return buffer.getvalue()
+
+
+PACK = {"plain": bytes, "gz": gzip.compress, "zst": zstd, "zip": zipped}
 
 
 def source_of(path: Path, content: bytes, *, skip_bad_lines: bool = False) -> Source:
@@ -88,6 +98,35 @@ def test_packing_is_told_from_the_content(tmp_path: Path) -> None:
     ]
 
 
+def test_folders_and_what_macos_adds_are_no_members_of_a_zip_file(tmp_path: Path) -> None:
+    packed = zipped(b"one\ntwo\n", "logs/", "logs/train.log", "__MACOSX/logs/._train.log")
+    source = source_of(tmp_path / "train.zip", packed)
+    assert lines_of(source) == ["one", "two"]
+    assert source.files[0].name == "train"
+
+
+@pytest.mark.parametrize(
+    ("packed", "said"),
+    [
+        (zipped(b"x", "a.log", "b.log"), "a zip file of 2 files; one alone can be read"),
+        (zipped(b"", "a/"), "a zip file of 0 files; one alone can be read"),
+        (b"PK\x05\x06" + bytes(18), "a zip file of 0 files; one alone can be read"),
+        (zipped(b"x" * 1_000)[:60], "cannot unpack it: File is not a zip file"),
+        (b"PK\x03\x04" + bytes(100), "cannot unpack it: File is not a zip file"),
+        # Its only member is said to be encrypted.
+        (zipped(b"x").replace(b"PK\x01\x02\x14\x03\x14\x00\x00", b"PK\x01\x02\x14\x03\x14\x00\x01"),
+         "cannot unpack it: File 'train.log' is encrypted"),
+        (zipped(b"x").replace(b"\x08\x00", b"\x63\x00"), "cannot unpack it: That compression"),
+    ],
+)  # fmt: skip
+def test_a_zip_file_without_one_member_is_refused(tmp_path: Path, packed: bytes, said: str) -> None:
+    source = source_of(tmp_path / "x.zip", packed)
+    for read in (source.files[0].head, source.files[0].digest, lambda: lines_of(source)):
+        with pytest.raises(ParseError, match=rf"^x\.zip: {said}") as caught:
+            read()
+        assert caught.value.hint == "unpack it and name what is inside"
+
+
 def test_the_name_is_part_of_the_identity(tmp_path: Path) -> None:
     first, second = source_of(tmp_path / "a", b"x\n"), source_of(tmp_path / "b", b"x\n")
     assert first.source_id != second.source_id
@@ -128,6 +167,28 @@ def test_a_damaged_file_gives_what_precedes_the_damage(tmp_path: Path) -> None:
     source = source_of(tmp_path / "log", bytes(packed))
     assert lines_of(source)[:6_000] == TEXT.decode().splitlines()[:6_000]
     assert [code for _, _, code, _ in source.problems.notes] == ["truncated"]
+
+
+def test_a_member_of_a_zip_file_that_is_damaged_gives_what_precedes_it(tmp_path: Path) -> None:
+    packed = bytearray(zipped(TEXT))
+    packed[len(packed) * 3 // 4 : len(packed) * 3 // 4 + 40] = b"\xff" * 40
+    source = source_of(tmp_path / "log", bytes(packed))
+    assert lines_of(source)[:5_000] == TEXT.decode().splitlines()[:5_000]
+    assert [code for _, _, code, _ in source.problems.notes] == ["truncated"]
+    assert TEXT.startswith(source.files[0].head(1_000))
+
+
+@pytest.mark.parametrize("pack", PACK.values(), ids=PACK)
+def test_a_byte_order_mark_is_left_out(tmp_path: Path, pack: Callable[[bytes], bytes]) -> None:
+    source = source_of(tmp_path / "log", pack(b"\xef\xbb\xbfone\n\xef\xbb\xbftwo"))
+    assert lines_of(source) == ["one", "\ufefftwo"]
+    assert source.files[0].head() == b"one\n\xef\xbb\xbftwo"
+    assert source.files[0].head(3) == b"one"
+    marked = hashlib.sha256(b"\xef\xbb\xbfone\n\xef\xbb\xbftwo").hexdigest()
+    assert source.files[0].digest() == (marked, 13)  # the hash is that of all bytes
+    assert lines_of(source_of(tmp_path / "log", pack(b"\xef\xbb\xbf{}"))) == ["{}"]
+    source = source_of(tmp_path / "x.json", pack(b"\xef\xbb\xbf[1, 2]"))
+    assert source.read_json(source.files[0]) == [1, 2]
 
 
 def test_a_reading_error_is_no_damage(tmp_path: Path) -> None:
@@ -287,7 +348,7 @@ def sample(folder: str) -> tuple[Parser, dict[str, bytes]]:
 @given(
     head=st.sampled_from(
         [
-            b"", b"\x1f\x8b\x08\0", b"\x28\xb5\x2f\xfd",
+            b"", b"\x1f\x8b\x08\0", b"\x28\xb5\x2f\xfd", b"PK\x03\x04", b"\xef\xbb\xbf",
             b'[{"cat":"PERF",', b'{"kind": "meta", "clock"',
             b"Minibatch[1-", b"Finished Epoch[1]: loss = ", b"Validating --> a = Times (",
             b"CNTK Performance Profiler Summary\n__Get Minibatch: ", b"[1,0]<stdout>:",

@@ -9,7 +9,7 @@ from fitkit.errors import ParseError
 from fitkit.parsers.table.mapping import meant
 
 _KINDS: dict[type, str] = {str: "a text", dict: "a table", list: "a list", int: "a whole number"}
-HINT = "docs/formats.md, section Any table, shows a whole mapping"
+HINT = "docs/formats/tables.md shows a whole mapping"
 
 
 class KeyReader:
