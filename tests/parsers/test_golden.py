@@ -15,8 +15,13 @@ DATA = Path(__file__).parents[2] / "data"
 SAMPLES = [
     "cntk/shape_mlpw_128_mb16_rep1",
     "cntk/mlpbig_dp_n2_mb256_rep1",
+    "kineto/vggsmall_w2_b16",
+    "nccl_tests/synthetic_all_reduce_n16.txt",
     "pytorch/vggsmall_w2_b4_rep1",
     "torque/synthetic_20260301",
+    "training_log/deepspeed_zero2_w2.log",
+    "training_log/synthetic_megatron_core.log",
+    "training_log/torchrun_restart.log",
 ]
 EVERY = 7  # of long tables the first rows and every seventh are kept: enough to read in a diff
 
