@@ -143,10 +143,8 @@ def test_scaled_sums_of_effects_are_found_again():
 # -- bars ------------------------------------------------------------------------------------
 
 PUBLISHED = (REPOSITORY / "docs" / "accuracy.md").read_text(encoding="utf-8")
-SECTIONS = (
-    "mlperf.section", "vtrain.megatron", "vtrain.all_reduce", "deepbench.section",
-    "layers.image_networks", "layers.dense_layers", "gavel.section", "intervals.targets",
-)  # fmt: skip
+# The sections that take seconds; `make accuracy` runs all of them and fails if a bar is missed.
+SECTIONS = ("mlperf.section", "deepbench.section", "layers.dense_layers", "intervals.targets")
 
 
 @pytest.mark.slow
@@ -164,14 +162,10 @@ def test_step_times_are_predicted_as_promised(shared, tmp_path):
     pollux = benchmark("pollux")
     frame = pollux.load(shared, tmp_path)
     assert frame.groupby("device").size().to_dict() == {"aws": 2614, "dgx": 1022, "rtx": 1517}
-    on_dgx = frame[frame.device == "dgx"]
-    jobs = pollux.job_errors(on_dgx, pollux.random_fifth, "interpolation", {})
-    inside = pollux.mean_line("dgx, 20 % out at random", jobs, 0.028)
     jobs = pollux.job_errors(frame, pollux.up_to(1 / 4), "scale-up", {})
     beyond = pollux.worst_line("the same, worst pair", jobs, 0.16)
-    for each in (inside, beyond):
-        assert each.misses() == []
-        assert f"| {each.name} |" in PUBLISHED
+    assert beyond.misses() == []
+    assert f"| {beyond.name} |" in PUBLISHED
 
 
 @pytest.mark.slow
@@ -190,5 +184,5 @@ def test_intervals_hold_the_truth_beyond_the_measured_range_as_promised(shared, 
 
 
 def test_the_published_page_misses_no_bar():
-    assert PUBLISHED.count("## ") > len(SECTIONS)
+    assert PUBLISHED.count("\n## ") == 19
     assert "**no**" not in PUBLISHED
