@@ -16,4 +16,5 @@ from .models.linear import LinearModel as LinearModel
 from .models.loading import load_model as load_model
 from .models.performance import PerformanceModel as PerformanceModel
 from .models.terms import term as term
+from .recorder.recorder import Recorder as Recorder
 from .validation import validate as validate

@@ -7,6 +7,7 @@ import importlib
 import inspect
 import pkgutil
 import re
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -18,10 +19,12 @@ from fitkit.cli import VERBS
 README = Path(__file__).parents[1] / "README.md"
 PUBLIC = [
     "ComposedStep", "Dataset", "ErrorReport", "ExtrapolationWarning", "FitError", "FitkitError",
-    "GroupedModel", "InputError", "LinearModel", "ParseError", "PerformanceModel", "SchemaError",
-    "Summary", "compose", "fit", "ingest", "load_model", "term", "validate",
+    "GroupedModel", "InputError", "LinearModel", "ParseError", "PerformanceModel", "Recorder",
+    "SchemaError", "Summary", "compose", "fit", "ingest", "load_model", "term", "validate",
 ]  # fmt: skip
-JOURNEY = ["demo", "ingest", "show", "diagnose", "fit", "predict", "validate", "doctor"]
+JOURNEY = [
+    "demo", "record", "ingest", "show", "diagnose", "fit", "predict", "validate", "doctor",
+]  # fmt: skip
 
 
 def test_the_public_names_are_these() -> None:
@@ -70,7 +73,8 @@ def test_every_exception_is_drawn_in_the_tree() -> None:
 
 def test_every_module_says_what_it_is() -> None:
     for module in pkgutil.walk_packages(fitkit.__path__, "fitkit."):
-        if not module.name.endswith("__main__"):
+        needs_torch = module.name == "fitkit.recorder.automatic" and not find_spec("torch")
+        if not module.name.endswith("__main__") and not needs_torch:
             assert importlib.import_module(module.name).__doc__, module.name
 
 

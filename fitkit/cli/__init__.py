@@ -17,6 +17,7 @@ from fitkit.errors import FitkitError
 # In the order of a user's journey: verb → what it does.
 VERBS = {
     "demo": "The whole job on the sample runs shipped with the package.",
+    "record": "Run a PyTorch program with the recorder switched on.",
     "ingest": "Read logs into a dataset of Parquet tables.",
     "show": "Show what is in a dataset.",
     "diagnose": "Say where the time goes, what disturbs it, and whether the order misleads.",

@@ -1,4 +1,4 @@
-"""PyTorch training: text logs of the script and logs of the hook recorder.
+"""PyTorch training: text logs of the script and logs of the recorder.
 
 One run is one folder. A script may measure in several windows, each with its own files
 (``train_plain_rank0.log``, ``train_hooks_rank0.log`` with ``layers_rank0.jsonl``): the windows
@@ -24,12 +24,14 @@ from fitkit.parsers.pytorch.recorder_log import (
     Time,
     read_recorder_log,
 )
+from fitkit.parsers.pytorch.recorder_run import recorded_run
 from fitkit.parsers.pytorch.text_log import TextLog, TextRank, TextStep, read_text_log
 from fitkit.parsers.source import Source, SourceFile, group_by_folder
 from fitkit.parsers.statistics import call_statistics
 from fitkit.records import Comm, Layer, Phase, Record, Run, Step
 
 _META = re.compile(rb'^\s*\{"kind": ?"meta", ?"clock"')
+_RECORDER = re.compile(rb'^\s*\{"kind": ?"meta", ?"format": ?"fitkit-recorder"')
 _LINE = re.compile(
     rb"(?<![^\r\n])\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} \[rank\d+\] [A-Z]+ "
 )  # fmt: skip
@@ -51,14 +53,14 @@ class _Window:
 
 
 class PyTorchParser:
-    """Text logs and recorder logs of PyTorch programs."""
+    """Text logs of PyTorch programs, and logs of the recorder in both versions."""
 
     name = "pytorch"
-    version = 1
+    version = 2
 
     def recognises(self, head: bytes) -> bool:
         """Whether it is a recorder log, or lines stamped with a rank."""
-        return bool(_META.match(head) or _LINE.search(head[:65536]))
+        return bool(_META.match(head) or _RECORDER.match(head) or _LINE.search(head[:65536]))
 
     def group(self, files: Sequence[SourceFile]) -> list[tuple[SourceFile, ...]]:
         """One run is one folder."""
@@ -72,19 +74,25 @@ class PyTorchParser:
         ParseError
             If a line cannot be read, or two files claim to be the same rank of a window.
         """
-        windows = _read(source)
+        recorded = [file for file in source.files if _RECORDER.match(file.head(256))]
+        others = [file for file in source.files if file not in recorded]
+        windows = _read(source, others)
         facts = _facts(windows)
+        several = len(windows) + bool(recorded) > 1
         for name, window in windows.items():
-            run = _run(source, name, window, facts, len(windows) > 1)
+            run = _run(source, name, window, facts, several)
             yield run
             for rank in window.ranks:
                 yield from _rank(run, rank, window)
+        if recorded:
+            run_id = f"{source.run_id}-recorder" if several else source.run_id
+            yield from recorded_run(source, recorded, run_id)
 
 
-def _read(source: Source) -> dict[str, _Window]:
+def _read(source: Source, files: Sequence[SourceFile]) -> dict[str, _Window]:
     windows: dict[str, _Window] = defaultdict(_Window)
     recorded: dict[int, RecorderLog] = {}
-    for file in source.files:
+    for file in files:
         if _META.match(file.head(256)):
             log = read_recorder_log(source, file)
             if log.rank in recorded:

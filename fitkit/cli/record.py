@@ -1,0 +1,150 @@
+"""fitkit record."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
+from pathlib import Path
+from types import FrameType
+
+import click
+
+from fitkit.cli import complain
+from fitkit.cli.options import common, print_json, say
+from fitkit.recorder.setting import LOGS, Setting, first_free
+
+_STDERR = 2
+_NOT_FOUND, _NOT_EXECUTABLE, _SIGNALLED = 127, 126, 128  # as shells say it
+_FORWARDED = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+)
+
+
+@click.command(
+    context_settings={"allow_interspersed_args": False},
+    epilog="Example: fitkit record -d logs -- torchrun --nproc_per_node=2 train.py --epochs 1",
+)
+@click.option(
+    "-d", "--directory", "folder", type=click.Path(path_type=Path, file_okay=False),
+    default="fitkit-record", show_default=True, help="Folder of the logs; made if missing.",
+)  # fmt: skip
+@click.option("--network", metavar="NAME", help="Name of the network; else its class.")
+@click.option(
+    "--local-batch", type=click.IntRange(min=1), metavar="N",
+    help="Samples a step and worker; else what the network is called with.",
+)  # fmt: skip
+@click.argument("command_line", nargs=-1, required=True, type=click.UNPROCESSED, metavar="COMMAND")
+@common
+def command(
+    folder: Path,
+    network: str | None,
+    local_batch: int | None,
+    command_line: tuple[str, ...],
+    as_json: bool,
+    quiet: bool,
+) -> int:
+    """Run a PyTorch program with fitkit's recorder switched on.
+
+    COMMAND runs unchanged, and so does every Python process that it starts. The first network
+    that a process trains is recorded from its second optimizer step on: a log for each rank,
+    which fitkit ingest reads. The exit status is that of COMMAND. With --json, what COMMAND
+    prints goes to standard error. A run goes to a folder of its own: the second one in the
+    same place to run2.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    before = {*folder.rglob(LOGS)}
+    setting = Setting(str(folder.absolute()), first_free(folder), network, local_batch)
+    try:
+        status = _run(command_line, setting.environment(), _STDERR if as_json else None)
+    except FileNotFoundError:
+        return complain(f"{command_line[0]}: command not found", "check the path", _NOT_FOUND)
+    except PermissionError:
+        return complain(f"{command_line[0]}: cannot be executed", "", _NOT_EXECUTABLE)
+    finally:
+        with suppress(OSError):
+            folder.rmdir()  # if nothing is in it
+    logs = {str(path): _steps(path) for path in sorted({*folder.rglob(LOGS)} - before)}
+    if as_json:
+        rows = [{"path": path, "n_steps": n} for path, n in logs.items()]
+        print_json({"folder": str(folder), "status": status, "logs": rows})
+    _report(folder, logs, quiet)
+    return status
+
+
+def _run(command_line: Sequence[str], environment: Mapping[str, str], stdout: int | None) -> int:
+    """Exit status of the command, as a shell would say it."""
+    with _forwarding() as children:
+        child = subprocess.Popen(command_line, env=environment, stdout=stdout)  # noqa: S603
+        children.append(child)
+        status = child.wait()
+    return _SIGNALLED - status if status < 0 else status
+
+
+@contextmanager
+def _forwarding() -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Signals to this process reach the command, whose end is waited for."""
+    children: list[subprocess.Popen[bytes]] = []
+
+    def forward(number: int, _frame: FrameType | None) -> None:
+        if number != signal.SIGINT or not _in_foreground():
+            for child in children:
+                child.send_signal(number)
+
+    before = {
+        number: signal.signal(number, forward)
+        for number in _FORWARDED
+        if signal.getsignal(number) is not signal.SIG_IGN  # as nohup wants it
+    }
+    try:
+        yield children
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _in_foreground() -> bool:
+    """Whether a terminal sends its Ctrl-C to the command, too."""
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)
+
+
+def _steps(path: Path) -> int:
+    with path.open("rb") as lines:
+        return sum(line.startswith(b'{"kind":"step"') for line in lines)
+
+
+def _report(folder: Path, logs: Mapping[str, int], quiet: bool) -> None:
+    """What was recorded and what to do with it; or that nothing was."""
+    if not any(logs.values()):
+        complain(*_nothing(), 0)
+        return
+    for path, n_steps in logs.items():
+        say(f"recorded: {path} ({n_steps} step{'s' if n_steps != 1 else ''})", quiet)
+    say(f"next: fitkit ingest {shlex.quote(str(folder))} -d runs-parquet", quiet)
+
+
+def _nothing() -> tuple[str, str]:
+    """Why nothing was recorded, as far as it can be told from here, and what to do."""
+    if find_spec("torch") is None:
+        return (
+            f"nothing was recorded: {sys.executable} has no torch",
+            "pip install 'fitkit[torch]' in the environment that the command trains in",
+        )
+    return (
+        "nothing was recorded: no two optimizer steps of a PyTorch network were seen",
+        "the command must train in a Python that finds fitkit, without -I, -E or -S",
+    )
