@@ -188,22 +188,26 @@ def _noise_notes(steps: pd.DataFrame, run_ids: Collection[str]) -> list[str]:
     return notes
 
 
-def phase_times(dataset: Dataset, statistic: Statistic = "median") -> pd.DataFrame:
+def phase_times(
+    dataset: Dataset, statistic: Statistic = "median", parent: Literal["step", "device"] = "step"
+) -> pd.DataFrame:
     """Time of each phase of each run: ``duration_s``, ``cpu_s``.
 
     Phases that make up a step are per step; ``init`` is once a run. The statistic is over the
     steps of a rank, but for those that are warm-up by the sum of their phases; where a log gives
-    only a summary over the steps, that stands for them. Ranks are averaged.
+    only a summary over the steps, that stands for them. Ranks are averaged. With the parent
+    ``device`` it is what the device did meanwhile.
     """
     phases = _phases(dataset)
     keys = ["run_id", "rank", "phase"]
-    each = _by_step(phases)
+    each = _by_step(phases, parent)
     warm = noise_of_steps(_sums(each)).warm_up.to_numpy()
     steady = each[~warm[each.groupby(_STEP, dropna=False).ngroup()]]
     by_rank = _aggregate(steady.groupby(keys, dropna=False)[["duration_s", "cpu_s"]], statistic)
-    in_step = phases.parent == "step"
+    in_step = phases.parent == parent
     totals = _totals(phases[in_step & phases.step.isna()], keys, statistic)
-    start = phases[phases.parent.isna() & (phases.phase == "init")].set_index(keys)
+    is_start = phases.parent.isna() & (phases.phase == "init") & (parent == "step")
+    start = phases[is_start].set_index(keys)
     parts = [by_rank, totals[~totals.index.isin(by_rank.index)], start[["duration_s", "cpu_s"]]]
     whole = pd.concat([part for part in parts if len(part)] or parts)
     by_run = whole.groupby(["run_id", "phase"]).mean().reset_index()
@@ -222,9 +226,9 @@ def _phases(dataset: Dataset) -> pd.DataFrame:
     return phases[~here.isin(there)].reset_index(drop=True)
 
 
-def _by_step(phases: pd.DataFrame) -> pd.DataFrame:
+def _by_step(phases: pd.DataFrame, parent: str = "step") -> pd.DataFrame:
     """Phases that make up a step, once in each: they can occur more often, as in accumulation."""
-    known = phases[(phases.parent == "step") & phases.step.notna()]
+    known = phases[(phases.parent == parent) & phases.step.notna()]
     each = known.groupby(["run_id", "rank", "phase", "step"], dropna=False)
     return each[["duration_s", "cpu_s"]].sum(min_count=1).reset_index()
 
@@ -286,6 +290,19 @@ def collective_times(dataset: Dataset, statistic: Statistic = "median") -> pd.Da
     return _join(times, _runs(dataset).drop(columns="n_nodes"))
 
 
+def collective_notes(dataset: Dataset, run_ids: Collection[str]) -> list[str]:
+    """Whether times of collectives hold waiting that no log tells: ranks are not there."""
+    comms = dataset.read("comms", ["run_id", "rank", "n_ranks", "wait_s"])
+    runs = dataset.read("runs", ["run_id", "instrument"]).dropna()
+    comms = comms[comms.run_id.isin(list(run_ids)) & comms.run_id.isin(runs.run_id)]
+    ranks = comms.groupby("run_id")["rank"].transform("nunique")
+    unknown = comms[comms.wait_s.isna() & (comms.n_ranks > ranks)]
+    if unknown.empty:
+        return []
+    count = f"{len(unknown)} of {len(comms)} collectives in {unknown.run_id.nunique()} runs"
+    return [f"waiting: {count} hold an unknown time of it, since logs of ranks are missing"]
+
+
 def pair_throughputs(dataset: Dataset, _statistic: Statistic = "median") -> pd.DataFrame:
     """Throughput of each job beside another on one device: ``normalised_throughput``.
 
@@ -313,6 +330,7 @@ NOTES: dict[str, Callable[[Dataset, Collection[str]], list[str]]] = {
     "step": step_notes,
     "phases": phase_notes,
     "pipeline": step_notes,
+    "comms": collective_notes,
 }
 
 

@@ -12,6 +12,7 @@ from fitkit.cli.options import common, print_json, print_result, where
 from fitkit.dataset import Dataset
 from fitkit.diagnosis import (
     SelectedRuns,
+    device_shares,
     layer_shares,
     order_drift,
     phase_shares,
@@ -52,6 +53,7 @@ def _sections(runs: Dataset) -> tuple[dict[str, pd.DataFrame], dict[str, str]]:
     """What each section found, and what it says in a line: why, if it found nothing."""
     found = {
         "phases": _of_several(phase_shares(runs)),
+        "device": device_shares(runs),
         "layers": layer_shares(runs),
         "stragglers": stragglers(runs),
         "straggler_runs": stragglers(runs, "run"),
@@ -62,6 +64,9 @@ def _sections(runs: Dataset) -> tuple[dict[str, pd.DataFrame], dict[str, str]]:
         "stragglers": _say_stragglers(found["stragglers"]),
         "slow ranks": _say_ranks(found["stragglers"]),
     }
+    if len(found["device"]):
+        said["phases"] += " on the host"
+        said["device"] = _say_shares(found["device"], "")
     found["drift"], said["drift"] = _or_reason(order_drift, runs, _say_drift)
     found["scaling"], said["scaling"] = _or_reason(scaling, runs, _say_scaling)
     return found, said
@@ -153,6 +158,7 @@ def _summary(
 ) -> Summary:
     tables = [
         _share_table(found["phases"], "phase", "Where the time of a median step goes"),
+        _share_table(found["device"], "phase", "What devices did in a median step"),
         _share_table(found["layers"], "layer", "Layers that cost most"),
         _straggler_table(found["straggler_runs"]),
         _rank_table(found["stragglers"]),

@@ -12,7 +12,7 @@ import pandas as pd
 from fitkit.cli.options import common, print_json, print_result, say, where
 from fitkit.conditions import parse_condition
 from fitkit.dataset import Dataset
-from fitkit.diagnosis import layer_shares, phase_shares
+from fitkit.diagnosis import device_shares, layer_shares, phase_shares
 from fitkit.display import Summary, Table, format_quantity, format_share
 from fitkit.errors import InputError
 from fitkit.records import TABLES
@@ -175,6 +175,7 @@ def _overview(store: Dataset) -> dict[str, Any]:
         "runs": setups,
         "diagnostics": {str(k): int(v) for k, v in diagnostics.code.value_counts().items()},
         "phases": records(phase_shares(store)),
+        "device": records(device_shares(store)),
         "layers": records(layer_shares(store)),
     }
 
@@ -190,7 +191,10 @@ def _overview_summary(store: Dataset, overview: dict[str, Any]) -> Summary:
         codes = overview["diagnostics"].items()
         facts["diagnostics"] = ", ".join(f"{code} {n}" for code, n in codes)
     tables = [_run_table(overview["runs"])]
-    tables += [_phase_table(overview["phases"]), _layer_table(overview["layers"])]
+    where = "Where the time of a median step goes"
+    tables.append(_phase_table(overview["phases"], where))
+    tables.append(_phase_table(overview["device"], "What devices did in a median step"))
+    tables.append(_layer_table(overview["layers"]))
     return Summary(f"Dataset {store.path}", facts, [table for table in tables if table.rows])
 
 
@@ -233,7 +237,7 @@ def _ends(shares: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return records(frame[ends | frame.local_batch.isna()])
 
 
-def _phase_table(shares: list[dict[str, Any]]) -> Table:
+def _phase_table(shares: list[dict[str, Any]], title: str) -> Table:
     shown = _ends(shares)
     phases = list(dict.fromkeys(row["phase"] for row in shown))
     labels = list(dict.fromkeys(row["label"] for row in shown))
@@ -244,7 +248,7 @@ def _phase_table(shares: list[dict[str, Any]]) -> Table:
         cells = [found.get((label, phase)) for phase in phases]
         texts = (format_share(cell["share"]) if cell else "" for cell in cells)
         rows.append((label, format_quantity(steps, "s"), *texts))
-    title = "Where the time of a median step goes, smallest and largest batch (all: --json)"
+    title = f"{title}, smallest and largest batch (all: --json)"
     return Table(("set-up", "step", *phases), tuple(rows), title)
 
 

@@ -9,6 +9,9 @@ from fitkit.diagnosis.order import order_drift
 from fitkit.diagnosis.ranks import stragglers
 from fitkit.diagnosis.scaling import scaling
 from fitkit.diagnosis.selected import SelectedRuns
-from fitkit.diagnosis.shares import layer_shares, phase_shares
+from fitkit.diagnosis.shares import device_shares, layer_shares, phase_shares
 
-__all__ = ["SelectedRuns", "layer_shares", "order_drift", "phase_shares", "scaling", "stragglers"]
+__all__ = [
+    "SelectedRuns", "device_shares", "layer_shares", "order_drift", "phase_shares", "scaling",
+    "stragglers",
+]  # fmt: skip

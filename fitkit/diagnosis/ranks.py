@@ -82,9 +82,7 @@ def _busy(dataset: Dataset, steps: pd.DataFrame) -> pd.DataFrame:
     names = [*_RANK, "step", "phase", "parent", "duration_s"]
     phases = dataset.read("phases", names)
     in_steps = phases.step.notna() & phases.parent.notna() & (phases.parent != "device")
-    phases = phases[in_steps].assign(
-        rank=lambda rows: rows["rank"].fillna(0).astype(int)
-    )
+    phases = phases[in_steps].assign(rank=lambda rows: rows["rank"].fillna(0).astype(int))
     waits, inside = phases.phase.isin(_WAITING), phases.parent == "step"
     # What is waited for inside another phase is no part of what that phase does.
     sign = np.where(inside & ~waits, 1.0, np.where(~inside & waits, -1.0, 0.0))

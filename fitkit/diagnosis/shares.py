@@ -28,6 +28,16 @@ def phase_shares(dataset: Dataset) -> pd.DataFrame:
     return _shares(times[times.phase != "init"], ["phase"])
 
 
+def device_shares(dataset: Dataset) -> pd.DataFrame:
+    """What the devices of each set-up did in a median step, as `phase_shares` says it.
+
+    Its phases are ``compute``, ``overlap`` (with communication), ``comm`` (that nothing hides),
+    ``copy``, ``launch_gap`` and ``idle``.
+    """
+    times = phase_times(dataset, "median", "device").rename(columns={"n_params": "network_params"})
+    return _shares(times, ["phase"])
+
+
 def layer_shares(dataset: Dataset) -> pd.DataFrame:
     """Median call of each layer and phase, of each set-up.
 

@@ -50,8 +50,8 @@ def test_the_sample_runs_are_diagnosed(fitkit_run: Run_, sample_dataset: Path) -
 def test_one_json_document_has_every_section(fitkit_run: Run_, sample_dataset: Path) -> None:
     document = fitkit_run("diagnose", sample_dataset, "--json").document
     assert list(document["said"]) == SECTIONS
-    keys = {"dataset", "where", "n_runs", "phases", "layers", "stragglers", "straggler_runs"}
-    assert set(document) == keys | {"drift", "scaling", "said", "warnings"}
+    keys = {"dataset", "where", "n_runs", "phases", "device", "layers", "stragglers"}
+    assert set(document) == keys | {"straggler_runs", "drift", "scaling", "said", "warnings"}
     assert len({row["run_id"] for row in document["straggler_runs"]}) <= document["n_runs"]
     assert {row["scope"] for row in document["drift"]} >= {"group"}
     assert document["scaling"] == []
