@@ -1,7 +1,7 @@
 # Everything that a developer and CI run. PYTHON is that of the environment in use.
 PYTHON ?= python
 
-.PHONY: check test schemas samples accuracy
+.PHONY: check test schemas samples accuracy logs fuzz
 
 check:  ## style, types, layers, dependencies, spelling
 	$(PYTHON) -m ruff check .
@@ -23,3 +23,12 @@ samples:  ## write the expected records of the sample logs; read the diff
 accuracy:  ## write docs/accuracy.md; benchmarks/rivals.py says how to have all columns
 	$(PYTHON) benchmarks/accuracy.py > docs/accuracy.md
 	$(PYTHON) benchmarks/coverage.py >> docs/accuracy.md
+
+logs:  ## write docs/logs.md: traces, recorder, MLPerf logs; on an idle machine
+	$(PYTHON) benchmarks/traces.py totals > docs/logs.md
+	$(PYTHON) benchmarks/traces.py speed --repeats 3 >> docs/logs.md
+	$(PYTHON) benchmarks/recorder.py >> docs/logs.md
+	$(PYTHON) benchmarks/mlperf_logs.py >> docs/logs.md
+
+fuzz:  ## ten minutes of damaged input to every parser; needs atheris
+	$(PYTHON) benchmarks/fuzz.py --seconds 600

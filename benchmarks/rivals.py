@@ -33,7 +33,11 @@ import numpy as np
 if TYPE_CHECKING:
     import pandas as pd
 
-VARIABLES = {"extrap": "FITKIT_EXTRAP_PYTHON", "adaptdl": "FITKIT_ADAPTDL_PYTHON"}
+VARIABLES = {
+    "extrap": "FITKIT_EXTRAP_PYTHON",
+    "adaptdl": "FITKIT_ADAPTDL_PYTHON",
+    "hta": "FITKIT_HTA_PYTHON",
+}
 PLACES = ("n_nodes", "n_workers", "local_batch")
 
 

@@ -215,9 +215,8 @@ def cost(python: str, worker: str, path: Path, repeats: int) -> Cost:
 def speed(shared: Path, hta_python: str | None, repeats: int) -> bool:
     """Print speed and memory at both sizes; whether all bars are kept."""
     from lines import Line, Section, show
-    from rivals import VARIABLES, interpreter
+    from rivals import interpreter
 
-    VARIABLES.setdefault("hta", "FITKIT_HTA_PYTHON")
     rival = interpreter("hta", hta_python)
     speeds, peaks, compared = [], [], []
     for name, n_mb in SIZES.items():

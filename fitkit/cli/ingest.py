@@ -76,8 +76,9 @@ def command(
 ) -> int:
     """Read logs into a dataset of Parquet tables.
 
-    PATH is a file, a folder, a glob pattern, or - for standard input; .gz and .zst are read as
-    they are. The format is recognised from the content. The same bytes again change nothing.
+    PATH is a file, a folder, a glob pattern, or - for standard input; .gz, .zst and a .zip of one
+    file are read as they are. The format is recognised from the content. The same bytes again
+    change nothing.
 
     Any table becomes a dataset with a mapping of its columns (docs/formats/tables.md shows one):
     fitkit ingest times.csv --mapping times.toml -d runs-parquet
@@ -174,9 +175,10 @@ def _report_problems(results: list[SourceResult], quiet: bool) -> None:
     if len(results) == 1:
         strangers = []  # said by the exit status
     warn((r.error for r in strangers[:_SHOWN]), quiet)
-    if strangers:
-        more = f"{len(strangers) - _SHOWN} more files are no logs of a known format; "
-        say(f"  {more if len(strangers) > _SHOWN else ''}{strangers[-1].hint}", quiet)
+    more = f"{len(strangers) - _SHOWN} more files are no logs of a known format; "
+    for hint, _ in Counter(result.hint for result in strangers).most_common():
+        say(f"  {more if len(strangers) > _SHOWN else ''}{hint}", quiet)
+        more = ""
     notes = sum(result.n_diagnostics for result in results)
     if notes:
         text = "1 note" if notes == 1 else f"{notes} notes"

@@ -88,7 +88,15 @@ def _drift(found: Measurements, starts: np.ndarray, rows: np.ndarray) -> Drift:
         name: to_numbers(runs[name]) for name in found.recipe.features if name in runs.columns
     }
     times = runs[found.target].to_numpy(dtype=float)
-    return drift_test(starts[rows], times, found.configuration[rows], columns)
+    return drift_test(starts[rows], times, _configurations(found, rows), columns)
+
+
+def _configurations(found: Measurements, rows: np.ndarray) -> np.ndarray:
+    """Configuration of each run; null if it is a trace without a batch, which may be any."""
+    numbers, runs = found.configuration[rows].astype(object), found.runs.iloc[rows]
+    if {"instrument", "local_batch"} <= set(runs.columns):
+        numbers[(runs.instrument.eq("profiler") & runs.local_batch.isna()).to_numpy()] = None
+    return numbers
 
 
 def _row(scope: str, label: str, drift: Drift) -> dict[str, Any]:

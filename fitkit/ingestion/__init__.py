@@ -200,4 +200,4 @@ def _row(task: Task, notes: Sequence[Diagnostic]) -> SourceRow:
 
 def _unpacked(label: str) -> str:
     """The same for a log and for its compressed copy."""
-    return re.sub(r"\.(?:gz|zst)$", "", label)
+    return re.sub(r"\.(?:gz|zst|zip)$", "", label)

@@ -143,7 +143,7 @@ def _without_twins(files: Sequence[SourceFile]) -> list[SourceFile]:
 def _same_content(one: SourceFile, other: SourceFile) -> bool:
     try:
         return one.digest() == other.digest()
-    except OSError:
+    except (OSError, FitkitError):
         return False  # said when the file is read
 
 
@@ -152,9 +152,13 @@ def form_sources(
 ) -> tuple[list[tuple[Source, Parser]], list[SourceResult]]:
     """Families of files as sources, in the order of their labels, and what failed on the way."""
     by_parser: dict[str, tuple[Parser, list[SourceFile]]] = {}
-    for file, parser in files:
-        by_parser.setdefault(parser.name, (parser, []))[1].append(file)
     sources, results = [], []
+    for file, parser in files:
+        fault = _fault(file, parser)
+        if fault:
+            results.append(fault)
+        else:
+            by_parser.setdefault(parser.name, (parser, []))[1].append(file)
     for parser, members in by_parser.values():
         families = _families(parser, members)
         if isinstance(families, Exception):
@@ -167,6 +171,17 @@ def form_sources(
             else:
                 sources.append((source, parser))
     return sorted(sources, key=lambda pair: (pair[0].label, pair[0].files[0].label)), results
+
+
+def _fault(file: SourceFile, parser: Parser) -> SourceResult | None:
+    """What is wrong with a file whose first bytes cannot be had, such as a .zip of several."""
+    try:
+        file.head(1)
+    except FitkitError as error:
+        return SourceResult(file.label, parser.name, "failed", error=str(error), hint=error.hint)
+    except OSError as error:
+        return unreadable(file.label, parser.name, error)
+    return None
 
 
 def _families(

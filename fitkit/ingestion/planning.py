@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fitkit.dataset import Dataset
+from fitkit.errors import FitkitError
 from fitkit.ingestion.discovery import SourceResult, unreadable
 from fitkit.ingestion.metadata import metadata_json, stored_metadata
 from fitkit.parallel import parallel_map
@@ -63,6 +64,8 @@ def _hash(pair: tuple[Source, Parser]) -> Source | SourceResult:
     source, parser = pair
     try:
         _ = source.source_id  # computed once, kept with the source
+    except FitkitError as error:  # a .zip of several files, for one
+        return SourceResult(source.label, parser.name, "failed", error=str(error), hint=error.hint)
     except OSError as error:
         return unreadable(source.label, parser.name, error)
     return source
@@ -191,7 +194,7 @@ def _beginnings(source: Source, families: Iterable[Sequence[Member]]) -> Iterato
 
 def _prefixes(file: SourceFile, sizes: Sequence[int]) -> Iterator[Member]:
     sha, total, left = hashlib.sha256(), 0, list(reversed(sizes))
-    with suppress(EOFError, OSError):  # said when it is parsed
+    with suppress(EOFError, OSError, FitkitError):  # said when it is parsed
         for block in file.blocks() if left else ():
             start = 0
             while left and left[-1] <= total + len(block):

@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -273,6 +274,18 @@ def test_names_of_every_kind_are_shown_on_one_line(
     assert document["sources"][0]["path"] == name
     assert fitkit_run("show", "ds", "sources").status == 0
     assert json.loads(fitkit_run("show", "ds", "sources", "--json").out)["n_rows"] == 3
+
+
+@pytest.mark.parametrize("name", ["cntk", "kineto", "mlperf", "pytorch", "torque"])
+def test_an_archive_of_several_files_fails_alone(fitkit_run: Run, logs: Path, name: str) -> None:
+    with zipfile.ZipFile(logs / "two.zip", "w") as archive:
+        archive.writestr("one.json", "{}")
+        archive.writestr("other.json", "{}")
+    found = fitkit_run("ingest", "logs/two.zip", "-d", "ds", "--format", name)
+    assert found.status == 3
+    assert found.err.splitlines()[0] == (
+        "error: two.zip: a zip file of 2 files; one alone can be read"
+    )
 
 
 def test_few_of_many_strangers_are_named(fitkit_run: Run, logs: Path) -> None:

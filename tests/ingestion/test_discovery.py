@@ -7,6 +7,7 @@ import errno
 import gzip
 import os
 import random
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -317,6 +318,18 @@ def test_what_nobody_recognises_is_named(log: Path, content: bytes, message: str
     assert (result.status, result.error) == ("unrecognised", f"odd: {message}")
     if message != "the file is empty":
         assert "known formats: cntk, hugging_face, kineto" in result.hint
+    assert found["top.log"] == "pytorch"
+
+
+def test_an_archive_of_several_files_is_refused_and_takes_none_with_it(log: Path) -> None:
+    with zipfile.ZipFile(log / "two.zip", "w") as archive:
+        archive.writestr("one.json", "{}")
+        archive.writestr("other.json", "{}")
+    found = look(log)
+    result = found["two.zip"]
+    assert isinstance(result, SourceResult)
+    assert result.error == "two.zip: a zip file of 2 files; one alone can be read"
+    assert result.hint == "unpack it and name what is inside"
     assert found["top.log"] == "pytorch"
 
 

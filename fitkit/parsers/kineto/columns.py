@@ -96,13 +96,13 @@ class Columns:
             texts.collectives, lambda key: key
         )
 
-    def add(self, events: list[Event], text: bytes) -> np.ndarray:
+    def add(self, events: list[Event], *texts: bytes) -> np.ndarray:
         """Rows of the complete events but Python frames that are no modules.
 
         Parameters
         ----------
-        text
-            The list that they were decoded from.
+        texts
+            The lists that they were decoded from.
         """
         complete = [event for event in events if event.ph is _COMPLETE]
         self.n_events += len(events)
@@ -118,7 +118,7 @@ class Columns:
         rows = [complete[i] for i in chosen]
         starts = _nanoseconds([event.ts for event in rows])
         if starts is None:
-            exact = exact_starts(text)
+            exact = [stamp for text in texts for stamp in exact_starts(text)]
             starts = _slow_nanoseconds([exact[i] for i in chosen])
         batch = np.zeros(len(rows), dtype=EVENT)
         batch["category"] = codes[places]
@@ -227,8 +227,7 @@ class Columns:
 
     def _fill_collectives(self, batch: np.ndarray, args: list[Arguments]) -> None:
         for i, a in enumerate(args):
-            # Identity is the fastest comparison, and all three are None but in a few events.
-            if a.collective is a.n_elements_in is a.group_size:
+            if a.collective is None and a.n_elements_in is None and a.group_size is None:
                 continue
             batch["collective"][i] = self._collectives[self._collective(a)]
 

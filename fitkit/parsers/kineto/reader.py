@@ -9,9 +9,15 @@ from typing import Any
 import numpy as np
 
 from fitkit.errors import ParseError
-from fitkit.parsers.kineto.chunks import EventArray, Window
+from fitkit.parsers.kineto.chunks import Chunk, EventArray, Window
 from fitkit.parsers.kineto.columns import Columns
-from fitkit.parsers.kineto.decoding import UnreadableError, decode_anything, is_beginning, whole
+from fitkit.parsers.kineto.decoding import (
+    Event,
+    UnreadableError,
+    decode_anything,
+    is_beginning,
+    whole,
+)
 from fitkit.parsers.kineto.events import Texts, Totals, TraceFacts
 from fitkit.parsers.kineto.faults import Faults
 from fitkit.parsers.kineto.repair import repair
@@ -69,8 +75,8 @@ class TraceReader:
         head = self._find_events(window)
         columns = Columns(self.texts, self._faults)
         array = EventArray(window, self._faults, self._chunk_bytes)
-        for chunk in array:
-            batch = columns.add(chunk.events, chunk.text)
+        for events, texts in _gathered(array, self._chunk_bytes // 2):
+            batch = columns.add(events, *texts)
             if len(batch):
                 yield batch
         tail = self._read_tail(window) if array.has_ended else b""
@@ -90,7 +96,7 @@ class TraceReader:
             if text.startswith(_BOM):
                 window.drop(len(_BOM))
                 continue
-            start = self._start(text)
+            start = _start(text)
             if start:
                 window.drop(start)
                 return text[:start]
@@ -99,16 +105,6 @@ class TraceReader:
                     self._file.label, 0, "it holds no list traceEvents",
                     "a trace of PyTorch's profiler has one",
                 )  # fmt: skip
-
-    def _start(self, text: bytes) -> int:
-        """Where the events begin; 0 if that is not in the text."""
-        if text.lstrip()[:1] == b"[":
-            return text.index(b"[") + 1
-        starts = [match.end() for match in _KEY.finditer(text)]
-        for start in starts:
-            if _object(text[:start] + b"]}") is not None:  # not inside another object
-                return start
-        return starts[0] if starts else 0
 
     def _read_tail(self, window: Window) -> bytes:
         window.fill(_MAX_METADATA)
@@ -124,7 +120,10 @@ class TraceReader:
         text = head + b"]" + tail if array.has_ended else head + b"]}"
         metadata = _object(text)
         if metadata is None:
-            if is_beginning(text):
+            if not window.is_last:
+                what = f"what follows its events is longer than {_MAX_METADATA >> 20} MiB"
+                self._note(None, "bad_metadata", f"{what} and was not read")
+            elif is_beginning(text):
                 reason = window.damage or "the file ends in what follows its events"
                 self._note(None, "truncated", reason)
             else:
@@ -154,6 +153,37 @@ class TraceReader:
                 block = next(blocks)
             lines[offset] = line + block.count(b"\n", 0, offset - start)
         return lines
+
+
+def _start(text: bytes) -> int:
+    """Where the events begin; 0 if that is not in the text."""
+    if text.lstrip()[:1] == b"[":
+        return text.index(b"[") + 1
+    starts = [match.end() for match in _KEY.finditer(text)]
+    for start in starts:
+        if _object(text[:start] + b"]}") is not None:  # not inside another object
+            return start
+    is_damaged = starts and not is_beginning(text[: starts[0]])
+    return starts[0] if is_damaged else 0
+
+
+def _gathered(chunks: Iterable[Chunk], n_bytes: int) -> Iterator[tuple[list[Event], list[bytes]]]:
+    """Events of chunks, and their texts: small chunks, as around damage, come together."""
+    events: list[Event] = []
+    texts: list[bytes] = []
+    n_gathered = 0
+    for chunk in chunks:
+        if texts:
+            events.extend(chunk.events)
+        else:
+            events = chunk.events
+        texts.append(chunk.text)
+        n_gathered += len(chunk.text)
+        if n_gathered >= n_bytes:
+            yield events, texts
+            events, texts, n_gathered = [], [], 0
+    if texts:
+        yield events, texts
 
 
 def _object(text: bytes) -> dict[str, Any] | None:

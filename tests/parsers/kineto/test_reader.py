@@ -20,6 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fitkit.errors import ParseError
+from fitkit.parsers.kineto import reader as module
 from fitkit.parsers.kineto.events import EVENT, NONE, Category, Collective, Thread
 from fitkit.parsers.kineto.reader import CHUNK_BYTES, TraceReader
 from fitkit.parsers.source import Source, SourceFile
@@ -269,6 +270,14 @@ def test_only_the_list_at_the_top_is_taken(scratch: Path) -> None:
     assert read.metadata == {"wrapped": inner, "json": json.dumps(inner)}
 
 
+def test_the_list_may_begin_far_behind_another_one(scratch: Path) -> None:
+    inner = {"traceEvents": [event("inner")], "text": "x" * 600_000}
+    read = Read(scratch, json.dumps({"wrapped": inner, "traceEvents": [event("outer")]}).encode())
+    assert (read.names, set(read.metadata)) == (["outer"], {"wrapped"})
+    with pytest.raises(ParseError, match="it holds no list traceEvents"):
+        Read(scratch, json.dumps({"wrapped": inner}).encode())
+
+
 @pytest.mark.parametrize("tail", ["]}", "]", ' ], "traceName": "x"}'])
 def test_a_trace_without_events(scratch: Path, tail: str) -> None:
     read = Read(scratch, b'{"schemaVersion": 1, "traceEvents": [' + tail.encode())
@@ -424,7 +433,7 @@ def test_kinds_of_other_programs_are_counted(scratch: Path) -> None:
 @pytest.mark.parametrize(
     ("said", "rank", "world_size"),
     [
-        ({"rank": 1, "world_size": 2}, 1, 2), ({"rank": 0}, 0, None), ({"backend": "nccl"}, None, None),
+        ({"rank": 1, "world_size": 2}, 1, 2), ({"rank": 0}, 0, None), ({}, None, None),
         ({"rank": "3"}, 3, None), ({"rank": -1}, None, None), ({"rank": 1 << 80}, None, None),
         ({"rank": None}, None, None), ([], None, None), (None, None, None), ("x", None, None),
     ],
@@ -472,6 +481,19 @@ def test_metadata_that_cannot_be_read_is_noted(scratch: Path) -> None:
     content = b'{"a" ?, "distributedInfo": {"rank": 3}, "traceEvents": [%b]}'
     read = Read(scratch, content % json.dumps(event()).encode())
     assert (read.names, read.metadata, read.codes) == (["aten::mm"], {}, ["bad_metadata"])
+
+
+def test_what_follows_the_events_is_read_up_to_a_limit(
+    scratch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_MAX_METADATA", 1 << 20)
+    content = trace(event(), distributedInfo={"rank": 2})
+    read = Read(scratch, content[:-1] + b', "x": "%b"}' % (b"x" * 6_000_000))
+    assert (read.names, read.facts.rank) == (["aten::mm"], 2)
+    assert set(read.metadata) == {"distributedInfo", "schemaVersion"}
+    assert read.note("bad_metadata") == (
+        "what follows its events is longer than 1 MiB and was not read"
+    )
 
 
 # -- damage ------------------------------------------------------------------------------------
