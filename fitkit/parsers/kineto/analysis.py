@@ -11,8 +11,9 @@ from fitkit.parsers.kineto.collectives import UNKNOWN, Collective, collectives
 from fitkit.parsers.kineto.columns import MODULE
 from fitkit.parsers.kineto.device import DeviceWork, activities, device_work
 from fitkit.parsers.kineto.events import Category, TraceFacts
-from fitkit.parsers.kineto.host import host_phases
+from fitkit.parsers.kineto.host import HostPhases, Part, host_phases
 from fitkit.parsers.kineto.layers import (
+    Calls,
     LayerTimes,
     Origins,
     layer_calls,
@@ -28,6 +29,7 @@ from fitkit.parsers.kineto.trace import Trace
 from fitkit.parsers.source import SourceFile
 
 _ATTRIBUTED = 0.95  # share of the backward time below which it is said how much has no layer
+_EXCESS = 1.05  # layers over their phase beyond which it is said that they do not add up
 _WRAPPERS = ("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel")
 
 
@@ -52,6 +54,8 @@ class Analysis:
         Of each layer, where its shapes are known.
     network
         Class of the outermost module.
+    process
+        The process of the training loop, as the trace names it; empty if it recorded nothing.
     records, events
         With an execution trace: the layer of each of its calls in one step, and the number in it
         and the name of each event.
@@ -72,6 +76,7 @@ class Analysis:
     input_bytes: dict[str, int]
     collectives: list[Collective]
     network: str | None
+    process: str
     is_data_parallel: bool
     n_nodes: int  # of the backward graph, with a sequence number
     n_nodes_found: int  # of these, with a forward operator
@@ -118,6 +123,7 @@ def analyse(trace: Trace) -> Analysis:
         input_bytes=_input_bytes(trace, layers),
         collectives=collectives(trace, work),
         network=_network(trace),
+        process=_process(trace),
         is_data_parallel=bool(len(trace.marks_of(Role.MODEL_FORWARD))),
         n_nodes=int(numbered.sum()),
         n_nodes_found=int(np.count_nonzero(source.operators[numbered] >= 0)),
@@ -128,6 +134,7 @@ def analyse(trace: Trace) -> Analysis:
     found.notes = [
         *_notes_of_steps(trace),
         *_notes_of_host(trace, found),
+        *_notes_of_phases(trace, found, phases, calls),
         *_notes_of_device(trace, found, work),
     ]
     return found
@@ -160,6 +167,11 @@ def _network(trace: Trace) -> str | None:
         if totals[name] > 0 and kind and kind not in _WRAPPERS:
             return kind
     return None
+
+
+def _process(trace: Trace) -> str:
+    threads = trace.texts.threads
+    return threads[trace.main_thread].pid if len(trace.scopes) and threads else ""
 
 
 def _notes_of_steps(trace: Trace) -> Iterator[tuple[str, str]]:
@@ -219,6 +231,76 @@ def _notes_of_host(trace: Trace, found: Analysis) -> Iterator[tuple[str, str]]:
         yield "compiled", "layers inside compiled regions cannot be told apart"
 
 
+def _notes_of_phases(
+    trace: Trace, found: Analysis, phases: HostPhases, calls: Calls
+) -> Iterator[tuple[str, str]]:
+    steps, evaluations = trace.steps, phases.evaluations
+    if len(evaluations):
+        lost = found.n_nodes - found.n_nodes_found
+        perhaps = "; some of them may be training, as backward nodes are unmatched" if lost else ""
+        yield (
+            "eval_calls",
+            (
+                f"{len(evaluations)} calls in {len(np.unique(steps.at(evaluations['start'])))} of "
+                f"{len(steps.numbers)} steps are followed by no backward pass: they are the phase "
+                f"eval and belong to no layer{perhaps}"
+            ),
+        )
+    yield from _notes_of_modules(trace, calls)
+    yield from _notes_of_excess(found)
+
+
+def _notes_of_modules(trace: Trace, calls: Calls) -> Iterator[tuple[str, str]]:
+    """Steps in which a model runs, and of whose modules the trace holds none, or not all."""
+    steps, scopes = trace.steps, trace.scopes
+    busy = steps.at(scopes["start"][np.isin(scopes["kind"], [Kind.OPERATOR, Kind.BACKWARD])])
+    untold = np.flatnonzero(~calls.is_told)
+    untold = untold[np.isin(untold, busy)]
+    if not len(untold):
+        return
+    first = int(steps.numbers[untold[0]])
+    told = np.flatnonzero(calls.is_told)
+    reasons = steps.disturbed_by()
+    rest = ", which the profiler disturbs" if all(reasons[k] for k in told.tolist()) else ""
+    if untold[0] > told[-1]:
+        yield (
+            "modules_end",
+            (
+                f"the modules of the trace end in or before step {first}, its operators do not: "
+                f"layers come from {len(told)} of {len(steps.numbers)} steps{rest} (the trace is "
+                "cut, or its modules were not recorded further)"
+            ),
+        )
+    else:
+        yield (
+            "steps_without_modules",
+            (
+                f"{len(untold)} of {len(steps.numbers)} steps hold no modules, the first of them "
+                f"is step {first}: layers come from the others{rest}"
+            ),
+        )
+
+
+def _notes_of_excess(found: Analysis) -> Iterator[tuple[str, str]]:
+    """Steps in which what lies in forward or backward takes longer than these do."""
+    if found.activities_ns is not None or not found.steps.are_steps:
+        return
+    inner = found.layers_ns[:, :2].copy()
+    inner[:, 1] += found.gathered_ns + found.exposed_ns
+    whole = found.parts_ns[:, [Part.FORWARD, Part.BACKWARD]]
+    for name, spent, phase in zip(("forward", "backward"), inner.T, whole.T, strict=True):
+        excess = spent > _EXCESS * phase
+        if excess.any():
+            yield (
+                "layers_exceed_phase",
+                (
+                    f"in {excess.sum()} of {len(excess)} steps layers and what else lies in {name} "
+                    f"take {spent[excess].sum() / 1e9:.6f} s, the phase itself "
+                    f"{phase[excess].sum() / 1e9:.6f} s: they do not add up"
+                ),
+            )
+
+
 def _notes_of_device(trace: Trace, found: Analysis, work: DeviceWork) -> Iterator[tuple[str, str]]:
     rows = trace.device
     if not np.any(rows["category"] == Category.KERNEL):
@@ -233,6 +315,14 @@ def _notes_of_device(trace: Trace, found: Analysis, work: DeviceWork) -> Iterato
                 ),
             )
         return
+    if trace.n_devices() > 1:
+        yield (
+            "several_devices",
+            (
+                f"the trace holds kernels of {trace.n_devices()} devices: what they did is one "
+                "view, as if they were one"
+            ),
+        )
     if len(trace.scopes):
         yield "device_times", "times of layers are those of the kernels and copies that they launch"
     outside = work.launch < 0

@@ -1,6 +1,7 @@
 """Collectives of all ranks side by side: offsets of their clocks, and how long each rank waited.
 
-The k-th collective of a group in a step is the same one on all of its ranks. All leave it
+The k-th collective of a group in a step is the same one on all of its ranks; groups of one name
+and different ranks, as far as the traces list them, are different ones. All leave it
 together, which tells by how much the clocks of two hosts differ. It communicates from when the
 last rank arrives until the last one leaves; before that a rank waits.
 """
@@ -73,10 +74,12 @@ def compare(ranks: Sequence[RankComms], world_size: int | None) -> Comparison:
     found = Comparison()
     by_rank = {one.rank: one for one in ranks}
     calls, found.n_unmatched = _match(ranks)
-    found.offset_ns = _offsets(by_rank, calls)
-    for call in calls:
-        size = _size(by_rank, call) or world_size
-        if size is None or len(call) < size:
+    sizes = [_size(by_rank, call) or world_size for call in calls]
+    # More ranks than the group has are several groups of one name.
+    is_one = [size is None or len(call) <= size for call, size in zip(calls, sizes, strict=True)]
+    found.offset_ns = _offsets(by_rank, [c for c, one in zip(calls, is_one, strict=True) if one])
+    for call, size in zip(calls, sizes, strict=True):
+        if size is None or len(call) != size:
             found.n_unmatched += len(call)
             continue
         _part(found, by_rank, call)
@@ -85,10 +88,12 @@ def compare(ranks: Sequence[RankComms], world_size: int | None) -> Comparison:
 
 def _match(ranks: Sequence[RankComms]) -> tuple[list[_Call], int]:
     """Collectives that are one, and how many find no others."""
-    places: dict[tuple[int, str], dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+    places: dict[tuple[int, str, tuple[int, ...]], dict[int, list[int]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
     for one in ranks:
         for k, call in enumerate(one.collectives):
-            places[call.step, call.group][one.rank].append(k)
+            places[call.step, call.group, call.members][one.rank].append(k)
     by_rank = {one.rank: one.collectives for one in ranks}
     calls: list[_Call] = []
     unmatched = 0

@@ -16,7 +16,7 @@ import numpy as np
 
 from fitkit.parsers.kineto.device import DeviceWork
 from fitkit.parsers.kineto.events import Collective as Arguments
-from fitkit.parsers.kineto.events import Texts
+from fitkit.parsers.kineto.events import Texts, TraceFacts
 from fitkit.parsers.kineto.intervals import by_start, nest
 from fitkit.parsers.kineto.names import Role
 from fitkit.parsers.kineto.scopes import LAUNCH
@@ -31,11 +31,18 @@ _OPERATIONS = {
     "sendrecv": "send_recv", "barrier": "barrier", "coalesced": "coalesced",
 }  # fmt: skip
 _VARIANT = re.compile(r"(?:_(?:base|coalesced|into_tensor|tensor|single|sparse|oop|async)){1,3}$")
-_KERNEL = re.compile(
-    r"(?i:(?:nccl|rccl|msccl)\w{0,12}kernel)_?"
-    r"(AllReduce|AllGather|ReduceScatter|Broadcast|SendRecv|AllToAll\w?|Reduce)(?![a-z])",
-    re.IGNORECASE,
+_KERNELS = (
+    # ncclDevKernel_AllReduce_Sum_f32_RING_LL; of early versions ncclAllReduceRingLLKernel_sum_f32
+    (
+        r"(?:nccl|rccl|msccl)\w{0,40}kernel_?"
+        r"(AllReduce|AllGather|ReduceScatter|Broadcast|SendRecv|AllToAll|Reduce)"
+    ),
+    r"(?:nccl|rccl|msccl)(AllReduce|AllGather|ReduceScatter|Broadcast|Reduce)\w{0,30}kernel",
+    r"(?:multimem|shot)_(all_reduce|all_gather)\w{0,12}_kernel",
+    r"nvshmem_\w{0,20}(all_?to_?all|all_?reduce|all_?gather)",
 )
+_KERNEL = [re.compile(pattern, re.IGNORECASE) for pattern in _KERNELS]
+_CROSS_DEVICE = "cross_device_reduce_"  # an all-reduce of vLLM over the memories of its peers
 _LARGEST = 1 << 62
 
 
@@ -51,6 +58,9 @@ class Collective:
         Number of its step; -1: in none.
     group
         Name of its process group; empty if the trace does not say.
+    members
+        Ranks of its group, ascending; empty if the trace does not say. Groups of disjoint ranks
+        may have one name.
     """
 
     op: str
@@ -58,6 +68,7 @@ class Collective:
     end: int
     step: int
     group: str = ""
+    members: tuple[int, ...] = ()
     n_ranks: int | None = None
     n_bytes: int | None = None
 
@@ -71,17 +82,21 @@ def operation(word: str) -> str:
 
 def operation_of_kernel(name: str) -> str:
     """The operation that the name of a kernel tells; generic kernels tell none."""
-    found = _KERNEL.search(name[:300])
+    name = name[:300]
+    if _CROSS_DEVICE in name:
+        return "all_reduce"
+    found = next((found for one in _KERNEL if (found := one.search(name))), None)
     return operation(found[1]) if found else UNKNOWN
 
 
 def collectives(trace: Trace, work: DeviceWork) -> list[Collective]:
     """Collectives of a trace in the order of their starts."""
-    found = [*_on_host(trace), *_on_device(trace, work)]
+    groups = _Groups(trace.facts)
+    found = [*_on_host(trace, groups), *_on_device(trace, work, groups)]
     return sorted(found, key=lambda one: (one.start, one.end))
 
 
-def _on_host(trace: Trace) -> Iterator[Collective]:
+def _on_host(trace: Trace, groups: _Groups) -> Iterator[Collective]:
     marks = trace.marks_of(Role.HOST_COLLECTIVE)
     steps = _step_numbers(trace, marks["start_ns"])
     for mark, step in zip(marks, steps, strict=True):
@@ -91,7 +106,8 @@ def _on_host(trace: Trace) -> Iterator[Collective]:
             start, start + int(mark["duration_ns"]), step,
         )  # fmt: skip
         one.n_bytes = _bytes_of_shapes(trace.texts, int(mark["shapes"]))
-        _complete(one, _arguments(trace.texts, mark), trace.facts.metadata)
+        _complete(one, _arguments(trace.texts, mark))
+        groups.complete(one)
         yield one
 
 
@@ -103,7 +119,7 @@ def _step_numbers(trace: Trace, instants: np.ndarray) -> list[int]:
     return np.where(step >= 0, trace.steps.numbers[step], -1).tolist()
 
 
-def _on_device(trace: Trace, work: DeviceWork) -> Iterator[Collective]:
+def _on_device(trace: Trace, work: DeviceWork, groups: _Groups) -> Iterator[Collective]:
     rows = np.flatnonzero(work.is_collective)
     kernels, launch = trace.device[rows], work.launch[rows]
     has = launch >= 0
@@ -124,7 +140,8 @@ def _on_device(trace: Trace, work: DeviceWork) -> Iterator[Collective]:
         sources = [kernel]
         sources += [records[record[k]]] if record[k] >= 0 else []
         sources += [marks[mark[k]]] if mark[k] >= 0 else []
-        _describe(one, sources, trace)
+        _describe(one, sources, trace.texts)
+        groups.complete(one)
         yield one
 
 
@@ -173,9 +190,8 @@ def _in_order(n_kernels: int, n_marks: int) -> np.ndarray:
     return found
 
 
-def _describe(one: Collective, sources: list[np.ndarray], trace: Trace) -> None:
+def _describe(one: Collective, sources: list[np.ndarray], texts: Texts) -> None:
     """Fill in what a kernel, the record of its arguments and its annotation say, in this order."""
-    texts = trace.texts
     words = []
     for source in sources:
         arguments = _arguments(texts, source)
@@ -183,7 +199,7 @@ def _describe(one: Collective, sources: list[np.ndarray], trace: Trace) -> None:
             words.append(operation(arguments.name))
         if one.n_bytes is None:
             one.n_bytes = _bytes_of_arguments(arguments)
-        _complete(one, arguments, trace.facts.metadata)
+        _complete(one, arguments)
     for source in sources[1:]:
         if one.n_bytes is None:
             one.n_bytes = _bytes_of_shapes(texts, int(source["shapes"]))
@@ -216,26 +232,49 @@ def _bytes_of_shapes(texts: Texts, number: int) -> int | None:
     return message_bytes(texts.shapes[number]) if 0 <= number < len(texts.shapes) else None
 
 
-def _complete(one: Collective, arguments: Arguments | None, metadata: dict[str, Any]) -> None:
-    """Group and number of ranks: as the collective says, else as the list of groups does."""
+def _complete(one: Collective, arguments: Arguments | None) -> None:
+    """Group and number of ranks, as one source says."""
     if arguments is not None:
         one.group = one.group or arguments.group or ""
         size = arguments.group_size
         if one.n_ranks is None and size is not None and 0 < size < _LARGEST:
             one.n_ranks = size
-    if one.n_ranks is None:
-        one.n_ranks = _group_size(one.group, metadata)
 
 
-def _group_size(group: str, metadata: dict[str, Any]) -> int | None:
-    """Ranks of a process group, from ``distributedInfo``; of the only one if none is named."""
-    info = metadata.get("distributedInfo")
-    if not isinstance(info, dict):
-        return None
-    listed = info.get("pg_config")
-    groups = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
-    if not group and len(groups) <= 1:
-        sizes = [info.get("world_size")]
-    else:
-        sizes = [one.get("pg_size") for one in groups if str(one.get("pg_name")) == group]
-    return next((s for s in sizes if type(s) is int and 0 < s < _LARGEST), None)
+class _Groups:
+    """Process groups of a trace, from ``distributedInfo``."""
+
+    def __init__(self, facts: TraceFacts) -> None:
+        info = facts.metadata.get("distributedInfo")
+        self._info: dict[str, Any] = info if isinstance(info, dict) else {}
+        listed = self._info.get("pg_config")
+        groups = listed if isinstance(listed, list) else []
+        self._groups = [one for one in groups if isinstance(one, dict)]
+        self._rank = facts.rank
+        self._known: dict[str, tuple[tuple[int, ...], int | None]] = {}
+
+    def complete(self, one: Collective) -> None:
+        """Fill in what nothing beside the collective says of its group."""
+        if one.group not in self._known:
+            self._known[one.group] = self._members(one.group), self._size(one.group)
+        one.members, size = self._known[one.group]
+        if one.n_ranks is None:
+            one.n_ranks = size
+
+    def _members(self, group: str) -> tuple[int, ...]:
+        """Ranks of a group; of several of one name, of the one that this rank is in."""
+        found = []
+        for one in self._groups if group else []:
+            ranks = one.get("ranks") if str(one.get("pg_name")) == group else None
+            if isinstance(ranks, list) and all(type(rank) is int for rank in ranks):
+                found.append(tuple(sorted(set(ranks))))
+        own = [ranks for ranks in found if len(found) == 1 or self._rank in ranks]
+        return own[0] if len(own) == 1 else ()
+
+    def _size(self, group: str) -> int | None:
+        """Number of ranks of a group; of the only one if none is named."""
+        if not group and len(self._groups) <= 1:
+            sizes = [self._info.get("world_size")]
+        else:
+            sizes = [one.get("pg_size") for one in self._groups if str(one.get("pg_name")) == group]
+        return next((s for s in sizes if type(s) is int and 0 < s < _LARGEST), None)

@@ -103,7 +103,11 @@ def activities(trace: Trace, work: DeviceWork) -> np.ndarray:
 
 
 def _launch_gaps(trace: Trace, work: DeviceWork) -> np.ndarray:
-    """Edges of the gaps that end with something that was launched after they began."""
+    """Edges of the times in which the device had done all that was launched so far.
+
+    From when it falls idle until the host launches what comes next; from then on until that
+    starts, the device itself lets it wait.
+    """
     starts = trace.device["start_ns"]
     if len(starts) < 2:
         return np.zeros(0, dtype=np.int64)
@@ -112,5 +116,6 @@ def _launch_gaps(trace: Trace, work: DeviceWork) -> np.ndarray:
     launched_at = np.where(launch >= 0, trace.launches["start"][launch], idle_since - 1) if len(
         trace.launches
     ) else idle_since - 1  # fmt: skip
-    gap = (next_start > idle_since) & (launched_at >= idle_since)
-    return np.column_stack([idle_since[gap], next_start[gap]]).ravel()
+    until = np.minimum(next_start, launched_at)
+    gap = until > idle_since
+    return np.column_stack([idle_since[gap], until[gap]]).ravel()

@@ -2,7 +2,7 @@
 
 Traces of a run lie in one folder and say the same of the world; their names differ in the rank,
 or in the host and the process as those of the TensorBoard handler do. A rank can have several
-files, a window of steps in each.
+files, a window of steps in each, whose names differ in a number.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ _WORLD = re.compile(rb'"world_size"\s{0,80}:\s{0,80}(\d{1,9})(?!\d)')
 _BACKEND = re.compile(rb'"backend"\s{0,80}:\s{0,80}"(\w{1,40})')
 _RANK_IN_NAME = re.compile(r"(?<![a-z])(?:global_?)?(rank|worker|gpu)[-_]?(\d{1,7})(?!\d)")
 _CYCLE = re.compile(r"(?<![a-z])(step|steps|iter|iteration|cycle|window)([-_]?\d{1,12}){1,2}(?!\d)")
+# trace_16.json, as the tutorial of the profiler names them; rank0_16.json
+_COUNTED = re.compile(r"(?<![a-z])trace[-_.]?\d{1,12}(?=\.|$)")
+_COUNTED_OF_RANK = re.compile(r"((?:rank|worker|gpu)#)\.\d{1,12}$")
 _KIND = re.compile(r"(?<![a-z])(?:kineto|execution[-_]?trace|trace|chakra|et|pt|json)(?![a-z])")
 _STAMP = re.compile(r"\.(?:\d{6,24}|[a-z]{3}_\d\d_\d\d_\d\d_\d\d)(?=\.|$)")
 _PROCESS = re.compile(r"^(.{1,200})_(\d{1,10})(?=\.)")
@@ -61,8 +64,9 @@ def label_of(name: str, head: bytes) -> Label:
     process = _PROCESS.match(stem) if not found and _STAMP.search(stem) else None
     if process:  # {host}_{pid}.{stamp}.pt.trace.json
         worker, stem = process[0], stem[process.end() :]
-    stem = _CYCLE.sub(r"\1#", _STAMP.sub("", stem))
+    stem = _COUNTED.sub("trace", _CYCLE.sub(r"\1#", _STAMP.sub("", stem)))
     stem = re.sub(r"[-_.]+", ".", _KIND.sub("", stem)).strip(".")
+    stem = _COUNTED_OF_RANK.sub(r"\1", stem)
     start = head.find(b'"distributedInfo"')
     info = head[start : start + 4096] if start >= 0 else b""
     return Label(stem, worker, *_stated(info, rank_in_name(name)))

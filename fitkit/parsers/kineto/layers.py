@@ -17,7 +17,7 @@ import numpy as np
 
 from fitkit.parsers.kineto.columns import MODULE
 from fitkit.parsers.kineto.device import DeviceWork, time_of_scopes
-from fitkit.parsers.kineto.host import HostPhases, Part
+from fitkit.parsers.kineto.host import HostPhases, Part, lies_in
 from fitkit.parsers.kineto.scopes import BACKWARD_PASS, Kind
 from fitkit.parsers.kineto.sequences import forward_operators
 from fitkit.parsers.kineto.trace import Trace
@@ -130,6 +130,8 @@ class Calls(NamedTuple):
         Of each step, time that adds up or copies gradients and belongs to no layer.
     lost_ns, backward_ns
         Time of backward nodes that stem from no layer, and of the whole backward pass.
+    is_told
+        Of each step, whether the trace holds its modules; shape ``(steps,)``.
     """
 
     rows: np.ndarray
@@ -137,6 +139,7 @@ class Calls(NamedTuple):
     gathered_ns: np.ndarray
     lost_ns: int
     backward_ns: int
+    is_told: np.ndarray
 
 
 def layer_calls(trace: Trace, source: Origins, phases: HostPhases, work: DeviceWork) -> Calls:
@@ -156,7 +159,8 @@ def layer_calls(trace: Trace, source: Origins, phases: HostPhases, work: DeviceW
     touched[layer] = True
     in_forward = phases.at(scopes["start"]) == Part.FORWARD
     outside = (scopes["kind"] == Kind.OPERATOR) & (touched | in_forward)
-    forward = np.flatnonzero((is_module & ~scopes["in_backward"]) | outside)
+    trained = ~lies_in(phases.evaluations, scopes["thread"], scopes["start"])
+    forward = np.flatnonzero(trained & ((is_module & ~scopes["in_backward"]) | outside))
     updates = np.flatnonzero(scopes["kind"] == Kind.UPDATE)
     rows = np.concatenate(
         [
@@ -165,13 +169,32 @@ def layer_calls(trace: Trace, source: Origins, phases: HostPhases, work: DeviceW
             _rows(trace, updates, own, 2),
         ]
     )
+    is_told = _steps_with_modules(trace)
+    rows = rows[is_told[rows["step"]] | (rows["phase"] == 2)]
     step_ns = np.zeros((len(trace.steps.numbers), len(PHASES)), dtype=np.int64)
     np.add.at(step_ns, (rows["step"], rows["phase"]), rows["ns"])
     lost = source.nodes[~known & (scopes["kind"][source.nodes] == Kind.BACKWARD)]
     return Calls(
         rows, step_ns, _gathered(trace, source.nodes[~known]),
-        int(own[lost].sum()), int(own[source.nodes].sum()),
+        int(own[lost].sum()), int(own[source.nodes].sum()), is_told,
     )  # fmt: skip
+
+
+def _steps_with_modules(trace: Trace) -> np.ndarray:
+    """Steps whose modules the trace holds; all of them if it holds no modules at all.
+
+    The profiler writes modules last, so a trace that is cut holds those of the first steps. If
+    others follow without any, the last step that has some must have as many as one before it.
+    """
+    scopes = trace.scopes[(trace.scopes["kind"] == Kind.MODULE) & ~trace.scopes["in_backward"]]
+    step = trace.steps.at(scopes["start"])
+    counts = np.bincount(step[step >= 0], minlength=len(trace.steps.numbers))
+    if not counts.any():
+        return counts == 0
+    last = int(np.flatnonzero(counts)[-1])
+    if 0 < last < len(counts) - 1 and counts[last] < counts[:last].max():
+        counts[last] = 0
+    return counts > 0
 
 
 def _gathered(trace: Trace, nodes: np.ndarray) -> np.ndarray:
@@ -185,16 +208,23 @@ def _gathered(trace: Trace, nodes: np.ndarray) -> np.ndarray:
 
 
 def _calls_before(scopes: np.ndarray, anew: np.ndarray) -> np.ndarray:
-    """The last forward call of the same module before each that is called anew; else itself."""
-    modules = np.flatnonzero(scopes["kind"] == Kind.MODULE)
-    order = modules[np.lexsort((scopes["start"][modules], scopes["name"][modules]))]
-    first = ~scopes["in_backward"][order]
-    latest = np.maximum.accumulate(np.where(first, np.arange(len(order)), -1))
+    """The forward call of the same module that each is that is called anew; else itself.
+
+    Backward goes from the last call to the first: each takes the last one that none has taken,
+    and the last of all when all are taken.
+    """
     home = np.arange(len(scopes))
-    found = latest >= 0
-    candidate = order[latest[found]]
-    same = scopes["name"][candidate] == scopes["name"][order[found]]
-    home[order[found][same]] = candidate[same]
+    names = np.unique(scopes["name"][anew])
+    modules = np.flatnonzero((scopes["kind"] == Kind.MODULE) & np.isin(scopes["name"], names))
+    order = modules[np.argsort(scopes["start"][modules], kind="stable")]
+    waiting: dict[int, list[int]] = {}
+    columns = (order, scopes["name"][order], scopes["in_backward"][order])
+    for number, name, again in zip(*(column.tolist() for column in columns), strict=True):
+        calls = waiting.setdefault(name, [])
+        if not again:
+            calls.append(number)
+        elif calls:
+            home[number] = calls.pop() if len(calls) > 1 else calls[0]
     return home[anew]
 
 
@@ -268,7 +298,8 @@ def _layer(trace: Trace, rows: np.ndarray) -> LayerTimes:
 def layers_of_records(trace: Trace, calls: Calls) -> dict[int, str]:
     """The layer of each call of an execution trace, in the first undisturbed step."""
     disturbed = trace.steps.disturbed_by()
-    step = next((k for k, reason in enumerate(disturbed) if reason is None), 0)
+    usable = [k for k, reason in enumerate(disturbed) if reason is None and calls.is_told[k]]
+    step = (usable or [0])[0]
     rows = calls.rows[(calls.rows["step"] == step) & (calls.rows["phase"] == 0)]
     names = {
         int(row["scope"]): layer_name(

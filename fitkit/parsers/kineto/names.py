@@ -52,7 +52,16 @@ _ROLES: tuple[tuple[Role, re.Pattern[str]], ...] = tuple(
         (Role.HOST_COLLECTIVE, r"(?:gloo|mpi|ucc):"),
         (Role.DEVICE_COLLECTIVE, r"(?:nccl|rccl|xccl|hccl):"),
         (Role.COLLECTIVE_ARGUMENTS, r"record_param_comms$"),
-        (Role.COLLECTIVE_KERNEL, r"(?i:(?:void )?(?:nccl|rccl|msccl)\w{0,12}kernel)"),
+        (Role.COLLECTIVE_KERNEL, r"(?i:(?:void )?(?:nccl|rccl|msccl)\w{0,40}kernel)"),
+        # Of symmetric memory and of inference servers; before them stand their namespaces.
+        (
+            Role.COLLECTIVE_KERNEL,
+            (
+                r"[\w():<> ]{0,120}(?<![a-z])(?:cross_device_reduce_"
+                r"|(?:multimem|one_shot|two_shot)_all_(?:reduce|gather)\w{0,12}_kernel"
+                r"|nvshmem_\w{0,20}all_?(?:to_?all|reduce|gather))"
+            ),
+        ),
         (Role.GRAPH_LAUNCH, r"(?:cuda|cu|hip)GraphLaunch"),
         (Role.COMPILED, r"Torch-Compiled Region|## Call CompiledFxGraph|CompiledFunction"),
     )

@@ -20,7 +20,7 @@ from fitkit.records import Comm, Layer, Phase, Record, Run, Step
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PHASE_OF_PART = {
     Part.IO: "io", Part.FORWARD: "forward", Part.BACKWARD: "backward",
-    Part.OPTIMIZER: "optimizer", Part.OTHER: "other",
+    Part.OPTIMIZER: "optimizer", Part.EVAL: "eval", Part.OTHER: "other",
 }  # fmt: skip
 _PHASE_OF_ACTIVITY = {
     Activity.COMPUTE: "compute", Activity.OVERLAP: "overlap", Activity.COMM: "comm",
@@ -122,10 +122,15 @@ def _layers(run: Run, rank: RankTraces, graph: Graph | None) -> Iterator[Layer]:
         for layer in one.layers:
             calls[layer.name, layer.phase].append((one, layer))
     order = {name: k for k, name in enumerate(dict.fromkeys(name for name, _ in calls))}
-    steady = any(not reason for one in rank.files for reason in one.steps.disturbed_by())
+    steady = {
+        layer.phase
+        for some in calls.values()
+        for one, layer in some
+        if len(_times(one, layer, steady=True))
+    }
     on_device = any(one.activities_ns is not None for one in rank.files)
     for (name, phase), some in calls.items():
-        times = np.concatenate([_times(one, layer, steady) for one, layer in some])
+        times = np.concatenate([_times(one, layer, phase in steady) for one, layer in some])
         if not len(times) or (on_device and not times.any()):
             continue
         first, layer = some[0]
@@ -140,7 +145,7 @@ def _layers(run: Run, rank: RankTraces, graph: Graph | None) -> Iterator[Layer]:
 
 
 def _times(one: Analysis, layer: LayerTimes, steady: bool) -> np.ndarray:
-    """Times of the calls, of those in undisturbed steps if the rank has any."""
+    """Times of the calls; of those in undisturbed steps alone if its phase has any."""
     if not steady:
         return layer.times_ns
     usable = np.array([reason is None for reason in one.steps.disturbed_by()], dtype=bool)

@@ -21,11 +21,12 @@ _MANY = 1 << 31
 def form_runs(source: Source, analyses: Sequence[Analysis]) -> list[list[RankTraces]]:
     """Ranks of each run, ascending; almost always there is one run.
 
-    Files of different worlds are of different runs, and so are two of one rank that overlap.
+    Files of different worlds are of different runs, and so are two of one rank that overlap or
+    come from different processes.
     """
     runs: list[dict[int, RankTraces]] = []
     for one in sorted(analyses, key=lambda one: (one.start_ns, one.file.name)):
-        rank = _rank(source, one)
+        rank = _rank(one)
         for run in runs:
             if _fits(run, rank, one):
                 break
@@ -36,25 +37,35 @@ def form_runs(source: Source, analyses: Sequence[Analysis]) -> list[list[RankTra
     if len(runs) > 1:
         source.problems.note(
             source.label, None, "several_runs",
-            f"traces of {len(runs)} runs: their worlds differ, or one rank has two at a time",
+            f"traces of {len(runs)} runs: their worlds differ, or one rank has two at a time or "
+            "two processes",
         )  # fmt: skip
+    _note_unknown(source, analyses)
     return [[run[rank] for rank in sorted(run)] for run in runs]
 
 
-def _rank(source: Source, one: Analysis) -> int:
-    """The rank that a trace states, else the one in its name, else 0."""
+def _rank(one: Analysis) -> int:
+    """The rank that a trace tells, else 0."""
+    return _told_rank(one) or 0
+
+
+def _told_rank(one: Analysis) -> int | None:
+    """The rank that a trace states, else the one in its name."""
     stated = one.facts.rank
-    if stated is not None and stated < _MANY:
-        return stated
-    named = rank_in_name(one.file.name)
-    if named is None:
+    return stated if stated is not None and stated < _MANY else rank_in_name(one.file.name)
+
+
+def _note_unknown(source: Source, analyses: Sequence[Analysis]) -> None:
+    """Say of which traces the rank is not known, if there can be others than 0."""
+    unknown = [one for one in analyses if _told_rank(one) is None]
+    facts = [one.facts for one in unknown]
+    parallel = any((fact.world_size or 1) > 1 or fact.backend for fact in facts)
+    if unknown and (len(analyses) > 1 or parallel or any(one.collectives for one in unknown)):
         source.problems.note(
-            one.file,
-            None,
-            "rank_unknown",
-            "neither the trace nor its name tells the rank: taken as 0",
-        )
-    return named or 0
+            unknown[0].file if len(unknown) == 1 else source.label, None, "rank_unknown",
+            f"neither the trace nor its name tells the rank of {len(unknown)} of {len(analyses)} "
+            "traces: taken as 0",
+        )  # fmt: skip
 
 
 def _fits(run: dict[int, RankTraces], rank: int, one: Analysis) -> bool:
@@ -62,6 +73,8 @@ def _fits(run: dict[int, RankTraces], rank: int, one: Analysis) -> bool:
     if any((f.facts.world_size, f.facts.backend) != world for r in run.values() for f in r.files):
         return False
     known = run[rank].files if rank in run else []
+    if any((f.facts.host, f.process) != (one.facts.host, one.process) for f in known):
+        return False
     return all(one.end_ns <= other.start_ns or other.end_ns <= one.start_ns for other in known)
 
 

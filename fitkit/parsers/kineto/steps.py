@@ -28,6 +28,8 @@ class Steps(NamedTuple):
         What they were told from if no profiler marks them; empty if it does.
     are_steps
         False: none were found, and one span over the whole trace stands in.
+    cut_short
+        Positions of steps without a backward pass, where most have one.
     """
 
     numbers: np.ndarray
@@ -35,6 +37,7 @@ class Steps(NamedTuple):
     ends: np.ndarray
     inferred_from: str = ""
     are_steps: bool = True
+    cut_short: tuple[int, ...] = ()
 
     def at(self, instants: np.ndarray) -> np.ndarray:
         """Position of the step that each instant lies in; -1: none."""
@@ -43,13 +46,26 @@ class Steps(NamedTuple):
     def disturbed_by(self) -> list[str | None]:
         """Why each step is no sample of training; None: it is one.
 
-        The profiler starts before the first step that it records and stops after the last.
+        The profiler starts before the first step that it records and stops after the last. An
+        exception ends a step before its backward pass.
         """
         reasons: list[str | None] = [None] * len(self.numbers)
         if self.are_steps and reasons:
+            for place in self.cut_short:
+                reasons[place] = "no backward"
             reasons[-1] = "last profiled step"
             reasons[0] = "first profiled step"
         return reasons
+
+
+def without_backward(steps: Steps, nodes: np.ndarray) -> Steps:
+    """Mark the steps in which no backward node starts, if fewer than half are such."""
+    place = steps.at(nodes)
+    counts = np.bincount(place[place >= 0], minlength=len(steps.numbers))
+    lacking = np.flatnonzero(counts == 0)
+    if 2 * len(lacking) >= len(counts):
+        return steps
+    return steps._replace(cut_short=tuple(lacking.tolist()))
 
 
 class Repeated(NamedTuple):

@@ -15,9 +15,16 @@ import numpy as np
 from fitkit.parsers.kineto.events import EVENT, Category, Texts, TraceFacts
 from fitkit.parsers.kineto.names import Role, Roles
 from fitkit.parsers.kineto.reader import TraceReader
-from fitkit.parsers.kineto.scopes import Kind, Scopes
+from fitkit.parsers.kineto.scopes import BACKWARD_PASS, Kind, Scopes
 from fitkit.parsers.kineto.spool import Spool
-from fitkit.parsers.kineto.steps import Repeated, Steps, inferred_steps, marked_steps, window_edges
+from fitkit.parsers.kineto.steps import (
+    Repeated,
+    Steps,
+    inferred_steps,
+    marked_steps,
+    window_edges,
+    without_backward,
+)
 from fitkit.parsers.source import Source, SourceFile
 
 _NOTHING = (0, 0)
@@ -28,7 +35,7 @@ DEVICE_EVENT = np.dtype(
     [
         (name, EVENT[name])
         for name in (
-            "start_ns", "duration_ns", "external_id", "correlation", "name", "shapes",
+            "start_ns", "duration_ns", "external_id", "correlation", "name", "thread", "shapes",
             "collective", "category",
         )
     ]
@@ -82,11 +89,18 @@ class Trace:
     problem_of_steps: str = field(init=False)
 
     def __post_init__(self) -> None:
-        self.steps, self.problem_of_steps = self._find_steps()
+        steps, self.problem_of_steps = self._find_steps()
+        nodes = np.isin(self.scopes["kind"], BACKWARD_PASS)
+        self.steps = without_backward(steps, self.scopes["start"][nodes])
 
     def marks_of(self, *roles: Role) -> np.ndarray:
         """Marks that play one of some roles."""
         return self.marks[np.isin(self.roles.of(self.marks["name"]), roles)]
+
+    def n_devices(self) -> int:
+        """How many devices ran kernels: a device is the process of its events."""
+        kernels = self.device["thread"][self.device["category"] == Category.KERNEL]
+        return len({self.texts.threads[k].pid for k in np.unique(kernels).tolist() if k >= 0})
 
     def span(self) -> tuple[int, int]:
         """First and last instant of all, on the trace's own clock."""

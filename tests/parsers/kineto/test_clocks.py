@@ -110,6 +110,35 @@ def test_groups_are_compared_apart(make: Any, parse: Callable[..., Any]):
     assert waits == {0: [1, 3], 1: [0, 2], 2: [1, 1], 3: [0, 0]}
 
 
+def pairs(make: Any, listed: bool) -> list[Any]:
+    """Two pairs of ranks whose groups have one name; the second pair is late."""
+    group = {"Process Group Name": "tp", "Group size": 2, "Collective name": "allreduce"}
+    traces = []
+    for rank, late in enumerate((0, 30, 100, 150)):
+        events = [make.step(0, 0, 1000), make.kernel(NCCL, 10 + late, 200 + late // 100, **group)]
+        trace = make.trace(events, rank=rank, world_size=4, host_name="vm")
+        if listed:
+            ranks = [0, 1] if rank < 2 else [2, 3]
+            trace["distributedInfo"]["pg_config"] = [
+                {"pg_name": "tp", "pg_size": 2, "ranks": ranks}
+            ]
+        traces.append(trace)
+    return traces
+
+
+def test_groups_of_one_name_are_told_by_their_ranks(make: Any, parse: Callable[..., Any]):
+    parsed = parse(*pairs(make, listed=True))
+    waits = [round(one.wait_s * 1e6) for one in parsed.of(Comm)]
+    assert waits == [30, 0, 50, 0]
+    assert "wait_unknown" not in parsed.codes
+
+
+def test_more_ranks_than_the_group_has_are_not_compared(make: Any, parse: Callable[..., Any]):
+    parsed = parse(*pairs(make, listed=False))
+    assert [one.wait_s for one in parsed.of(Comm)] == [None] * 4
+    assert parsed.text("wait_unknown").startswith("4 of 4 collectives")
+
+
 starts = st.lists(
     st.tuples(*[st.integers(0, 1000)] * 3, st.integers(1, 1000)), min_size=1, max_size=8
 )

@@ -134,6 +134,15 @@ def test_words_for_operations(word: str, expected: str):
         ("ncclKernel_Reduce_RING_LL_Sum_float", "reduce"),
         ("ncclKernel_ReduceScatter_RING_LL_Sum_float", "reduce_scatter"),
         ("ncclDevKernel_SendRecv(x)", "send_recv"),
+        ("ncclDevKernel_AlltoAllPivot(ncclDevComm*)", "all_to_all"),
+        ("ncclAllReduceRingLLKernel_sum_f32(ncclColl)", "all_reduce"),
+        ("ncclReduceScatterRingLLKernel_sum_f32(ncclColl)", "reduce_scatter"),
+        ("ncclReduceRingLLKernel_sum_f32(ncclColl)", "reduce"),
+        ("void multimem_all_reduce_kernel<c10::BFloat16>", "all_reduce"),
+        ("multimem_all_gather_kernel<16>", "all_gather"),
+        ("two_shot_all_reduce_kernel_inplace", "all_reduce"),
+        ("void vllm::cross_device_reduce_2stage<half, 8>", "all_reduce"),
+        ("nvshmem_alltoallv(x)", "all_to_all"),
         (GENERIC, "unknown"),
     ],
 )
@@ -155,3 +164,13 @@ def test_bytes():
         input_bytes("aten::addmm", ("[[4], [2, 3], [3, 4]]", '["float", "float", "float"]')) == 24
     )
     assert input_bytes("aten::embedding", ("[[4]]", '["float"]')) is None
+
+
+def test_a_size_beside_the_kernel_comes_before_that_of_the_world(
+    make: Any, parse: Callable[..., Any]
+):
+    """A bare kernel of a group of two ranks, in a world of four."""
+    events = [make.step(0, 0, 100), *queued(make, 1, 10, "all_reduce", **{"Group size": 2})]
+    events.append(make.kernel(GENERIC, 40, 60, 1))
+    parsed = parse(make.trace(events, rank=0, world_size=4))
+    assert [size for _, _, size in comms(parsed)] == [2]

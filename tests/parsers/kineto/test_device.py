@@ -50,6 +50,12 @@ def test_waits_of_queues_are_neither_kernels_nor_computation(make: Any, parse: C
         "ncclDevKernel_AllReduce_Sum_f32_RING_LL",
         "nccldevkernel_allreduce_sum_f32_ring_ll",
         "void ncclKernel_AllReduce_TREE_LL128_Sum_half(ncclDevComm*)",
+        "ncclAllReduceRingLLKernel_sum_f32(ncclColl)",
+        "void c10d::symmetric_memory::(anonymous namespace)::multimem_all_reduce_kernel<float, 8>",
+        "void (anonymous namespace)::one_shot_all_reduce_kernel<c10::BFloat16, 16, true>(int)",
+        "two_shot_all_reduce_kernel_inplace",
+        "two_shot_all_reduce_kernel",
+        "void vllm::cross_device_reduce_1stage<__nv_bfloat16, 8>(vllm::RankData*)",
     ],
 )
 def test_kernels_of_every_nccl_communicate(name: str, make: Any, parse: Callable[..., Any]):
@@ -76,14 +82,17 @@ def test_work_counts_in_the_step_in_which_it_runs(make: Any, parse: Callable[...
 
 
 def test_gaps_in_which_the_host_had_not_launched(make: Any, parse: Callable[..., Any]):
-    """The device is idle at 50-80, though the next kernel waited; at 100-160 nothing was there."""
+    """The device is idle at 50-80, though the next kernel waited, and at 100-160.
+
+    Of the latter nothing was there until 120.
+    """
     events = [
         make.step(0, 0, 200), make.op("aten::mm", 0, 190),
         make.launch(1, 1), make.launch(2, 5), make.launch(3, 120),
         make.kernel("a", 10, 50, 1), make.kernel("b", 80, 100, 2), make.kernel("c", 160, 200, 3),
     ]  # fmt: skip
     parsed = parse(make.trace(events))
-    assert us(parsed) == {"compute": 100, "launch_gap": 60, "idle": 40}
+    assert us(parsed) == {"compute": 100, "launch_gap": 20, "idle": 80}
 
 
 def test_without_a_device_there_is_nothing_to_say(make: Any, parse: Callable[..., Any]):
@@ -112,3 +121,30 @@ def test_a_trace_of_kernels_alone(make: Any, parse: Callable[..., Any]):
     assert (device.step, device.duration_s) == (None, pytest.approx(40e-6))
     assert us(parsed) == {"compute": 20, "idle": 20}
     assert "no_steps" in parsed.codes
+
+
+@pytest.mark.parametrize("name", ["reduce_kernel", "all_reduce_like_gemm", "nccl", "cross_device"])
+def test_other_kernels_compute(name: str, make: Any, parse: Callable[..., Any]):
+    parsed = parse(make.trace([make.step(0, 0, 100), make.kernel(name, 10, 40)]))
+    assert us(parsed) == {"compute": 30, "idle": 70}
+
+
+def test_a_launch_gap_ends_with_the_launch(make: Any, parse: Callable[..., Any]):
+    """Idle since -200, launched at 20, running from 100 on: 220 of the host, 80 of the device."""
+    events = [
+        make.step(0, -400, 300), make.launch(1, -390), make.launch(2, 20),
+        make.kernel("a", -380, -200, 1), make.kernel("b", 100, 300, 2),
+    ]  # fmt: skip
+    for event in events:
+        event["ts"] += 1000
+    parsed = parse(make.trace(events))
+    assert us(parsed) == {"compute": 380, "launch_gap": 220, "idle": 100}
+
+
+def test_several_devices_are_told(make: Any, parse: Callable[..., Any]):
+    events = [make.step(0, 0, 100), make.kernel("a", 0, 40), make.kernel("b", 20, 60)]
+    assert "several_devices" not in parse(make.trace(events)).codes
+    events[2] |= {"pid": 1}
+    parsed = parse(make.trace(events))
+    assert parsed.text("several_devices").startswith("the trace holds kernels of 2 devices")
+    assert us(parsed) == {"compute": 60, "idle": 40}

@@ -110,3 +110,22 @@ def test_execution_traces_join_the_trace_of_their_rank():
         ["other_et.json"], ["simple_add_et.json", "simple_add_trace.json"],
         ["simple_mul_trace.json"],
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["trace_16.json", "trace_8.json"], ["trace0.json", "trace1.json"],
+        ["rank0_12.json", "rank0_6.json"], ["rank0_trace_1.json", "rank0_trace_2.json"],
+        ["trace_rank0_1.json", "trace_rank0_2.json"], ["net_trace_1.json", "net_trace_2.json"],
+    ],
+)  # fmt: skip
+def test_numbers_of_cycles(names: list[str]):
+    assert grouped({name: head(0, 2) for name in names}) == [names]
+    other = {names[0]: head(0, 2), names[1]: head(0, 4)}
+    assert grouped(other) == [[name] for name in names]
+
+
+def test_numbers_of_models_are_none():
+    names = ["resnet18.json", "resnet50.json", "vit_1_trace.json", "vit_2_trace.json"]
+    assert grouped({name: head() for name in names}) == [[name] for name in names]

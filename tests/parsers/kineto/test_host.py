@@ -141,3 +141,96 @@ def test_annotations_of_2021_are_operators(make: Any, parse: Callable[..., Any])
     assert [(one.layer, one.phase) for one in parsed.of(Layer)] == [
         ("aten::mm_0", "forward"), ("aten::mm_0", "backward")
     ]  # fmt: skip
+
+
+def trained(make: Any, at: float, number: int) -> list[dict[str, Any]]:
+    """A call of Net in 300 us, of which its linear takes 200, and 100 us of backward."""
+    return [
+        make.module("Net_0", at, at + 300), make.op("aten::linear", at + 50, at + 250, number),
+        make.node("AddmmBackward0", at + 400, at + 500, number),
+    ]  # fmt: skip
+
+
+def test_words_inside_of_modules_are_no_phases(make: Any, parse: Callable[..., Any]):
+    """A model names parts of its own forward; only what stands outside of it is a phase."""
+    events = [
+        make.step(0, 0, 1000), *trained(make, 100, 5),
+        make.mark("forward attention", 110, 200), make.mark("data reshuffle", 210, 240),
+        make.mark("optimizer state", 250, 260), make.mark("backward hooks", 270, 280),
+    ]  # fmt: skip
+    parsed = parse(make.trace(events))
+    assert us(parsed.seconds("step")) == {"forward": 300, "backward": 100, "other": 600}
+    assert us(parsed.seconds("forward")) == {"other": 0}
+    assert "layers_exceed_phase" not in parsed.codes
+
+
+def test_layers_that_exceed_their_phase_are_told(make: Any, parse: Callable[..., Any]):
+    """The program marks 30 us as forward, while its modules run for 300."""
+    events = [make.step(0, 0, 1000), *trained(make, 100, 5), make.mark("forward", 20, 50)]
+    parsed = parse(make.trace(events))
+    text = parsed.text("layers_exceed_phase")
+    assert text.startswith("in 1 of 1 steps layers and what else lies in forward take 0.000300 s")
+    assert "the phase itself 0.000030 s" in text
+
+
+@pytest.mark.parametrize("numbered", [False, True])
+@pytest.mark.parametrize("where", ["before", "after"])
+def test_calls_that_no_backward_follows_are_eval(
+    where: str, numbered: bool, make: Any, parse: Callable[..., Any]
+):
+    """Validation without or with gradients, by the same model, before or after the training."""
+    at, training = (10, 300) if where == "before" else (700, 100)
+    events = [
+        make.step(0, 0, 1000), *trained(make, training, 5),
+        make.module("Net_0", at, at + 150),
+        make.op("aten::linear", at + 10, at + 140, 2 if numbered else None),
+    ]  # fmt: skip
+    parsed = parse(make.trace(events))
+    assert us(parsed.seconds("step")) == {
+        "forward": 300, "backward": 100, "eval": 150, "other": 450
+    }  # fmt: skip
+    assert {(one.layer, one.phase, one.n) for one in parsed.of(Layer)} == {
+        ("Net_0", "forward", 1), ("Net_0", "backward", 1)
+    }  # fmt: skip
+    assert parsed.text("eval_calls").startswith("1 calls in 1 of 1 steps")
+
+
+def test_a_teacher_between_forward_and_loss_is_eval(make: Any, parse: Callable[..., Any]):
+    events = [
+        make.step(0, 0, 1000),
+        make.module("Net_0", 100, 200), make.op("aten::linear", 110, 190, 5),
+        make.module("Teacher_0", 210, 280), make.op("aten::linear", 220, 270),
+        make.module("Loss_0", 290, 310), make.op("aten::mse_loss", 292, 308, 6),
+        make.node("MseLossBackward0", 400, 450, 6), make.node("AddmmBackward0", 450, 500, 5),
+    ]  # fmt: skip
+    parsed = parse(make.trace(events))
+    assert us(parsed.seconds("step")) == {
+        "forward": 140, "backward": 100, "eval": 70, "other": 690
+    }  # fmt: skip
+    assert {one.layer for one in parsed.of(Layer)} == {"Net_0", "Loss_0"}
+
+
+def test_a_wrapper_without_modules_tells_eval(make: Any, parse: Callable[..., Any]):
+    events = [
+        make.step(0, 0, 1000),
+        make.mark("DistributedDataParallel.forward", 100, 200),
+        make.op("aten::linear", 110, 190, 5), make.node("AddmmBackward0", 300, 400, 5),
+        make.mark("DistributedDataParallel.forward", 500, 580), make.op("aten::linear", 510, 570),
+    ]  # fmt: skip
+    parsed = parse(make.trace(events))
+    assert us(parsed.seconds("step")) == {
+        "forward": 100, "backward": 100, "eval": 80, "other": 720
+    }  # fmt: skip
+    assert {(one.layer, one.n) for one in parsed.of(Layer)} == {("aten::linear_0", 1)}
+
+
+def test_modules_without_operators_are_forward(make: Any, parse: Callable[..., Any]):
+    """An Identity beside the model; and a trace whose nodes find no forward operator."""
+    events = [make.step(0, 0, 1000), *trained(make, 100, 5), make.module("Identity_0", 50, 60)]
+    parsed = parse(make.trace(events))
+    assert us(parsed.seconds("step")) == {"forward": 350, "backward": 100, "other": 550}
+    events = [make.step(0, 0, 1000), *trained(make, 100, 5)]
+    events[3]["args"]["Sequence number"] = 77
+    parsed = parse(make.trace(events))
+    assert us(parsed.seconds("step")) == {"forward": 300, "backward": 100, "other": 600}
+    assert "eval_calls" not in parsed.codes

@@ -245,3 +245,69 @@ def test_layers_of_several_windows_of_a_rank_are_one(make: Any, parse: Callable[
     parsed = parse(**traces)
     (layer,) = parsed.of(Layer)
     assert (layer.n, layer.min_s, layer.duration_s) == (2, 1.1e-5, pytest.approx(16 * US))
+
+
+def test_each_call_that_is_checkpointed_is_computed_anew(make: Any, parse: Callable[..., Any]):
+    """A shared module: backward computes its last call anew first."""
+    events = [
+        make.step(0, 0, 1000),
+        make.module("Net_0", 5, 110), make.op("CheckpointFunction", 6, 108, 9),
+        make.module("Linear_0", 10, 50), make.op("aten::linear", 12, 48),
+        make.module("Linear_0", 60, 100), make.op("aten::linear", 62, 98),
+        make.node("CheckpointFunctionBackward", 200, 300, 9, tid=2),
+        make.module("Linear_0", 210, 240, tid=2), make.op("aten::linear", 212, 238, 1, tid=2),
+        make.node("CheckpointFunctionBackward", 400, 500, 9, tid=2),
+        make.module("Linear_0", 410, 480, tid=2), make.op("aten::linear", 412, 478, 2, tid=2),
+    ]  # fmt: skip
+    parsed = parse(make.trace(events))
+    (again,) = parsed.of(Layer, layer="Linear_0", phase="backward")
+    # Its nodes and modules: 30 us and 70 us, the mean 50.
+    assert (again.n, again.min_s, again.duration_s) == (2, 3e-5, pytest.approx(5e-5))
+
+
+def cut(make: Any, kept: int) -> dict[str, Any]:
+    """Five steps of three modules and three operators each; so many modules are there."""
+    events, modules = [], []
+    for k in range(5):
+        at = 1000.0 * k
+        events.append(make.step(k, at, at + 900))
+        modules.append(make.module("Net_0", at + 5, at + 200))
+        for j in range(2):
+            own = at + 10 + 50 * j
+            modules.append(make.module(f"Linear_{j}", own, own + 40))
+            events.append(make.op("aten::linear", own + 5, own + 35, 10 * k + j + 1))
+            events.append(make.node("AddmmBackward0", own + 400, own + 430, 10 * k + j + 1))
+        events.append(make.mark("Optimizer.step#SGD.step", at + 800, at + 850))
+    return make.trace([*events, *modules[:kept]])
+
+
+def test_a_trace_whose_modules_end_early_makes_no_layers_of_operators(
+    make: Any, parse: Callable[..., Any]
+):
+    parsed = parse(cut(make, 15))
+    assert "modules_end" not in parsed.codes
+    parsed = parse(cut(make, 9 + 2))  # step 3 has two of its three
+    assert {one.layer for one in parsed.of(Layer)} == {"Net_0", "Linear_0", "Linear_1", "SGD"}
+    assert {one.n for one in parsed.of(Layer, phase="forward")} == {2}
+    assert times(parsed, "forward") == {"Net_0": 115, "Linear_0": 40, "Linear_1": 40}
+    assert parsed.of(Layer, phase="optimizer")[0].n == 3
+    assert "in or before step 3" in parsed.text("modules_end")
+    assert "3 of 5 steps" in parsed.text("modules_end")
+
+
+def test_modules_of_the_first_step_alone(make: Any, parse: Callable[..., Any]):
+    """There are no others, so the disturbed step has to do."""
+    parsed = parse(cut(make, 3))
+    assert times(parsed, "forward") == {"Net_0": 115, "Linear_0": 40, "Linear_1": 40}
+    assert "1 of 5 steps, which the profiler disturbs" in parsed.text("modules_end")
+
+
+def test_a_step_without_modules_between_others(make: Any, parse: Callable[..., Any]):
+    trace = cut(make, 15)
+    trace["traceEvents"] = [
+        one for one in trace["traceEvents"]
+        if one["cat"] != "python_function" or not 2000 <= one["ts"] < 3000
+    ]  # fmt: skip
+    parsed = parse(trace)
+    assert {one.layer for one in parsed.of(Layer)} == {"Net_0", "Linear_0", "Linear_1", "SGD"}
+    assert parsed.text("steps_without_modules").startswith("1 of 5 steps hold no modules")

@@ -117,7 +117,7 @@ def test_a_trace_that_tells_no_rank_is_rank_0(make: Any, tmp_path: Path, read: C
     path.write_text(json.dumps(make.trace([make.step(0, 0, 10)])), "utf-8")
     (parsed,) = read([path])
     assert [step.rank for step in parsed.of(Step)] == [0]
-    assert "rank" in parsed.text("rank_unknown")
+    assert "rank_unknown" not in parsed.codes  # there is nothing to tell it from
     path.write_text(json.dumps(make.trace([make.step(0, 0, 10)], backend="nccl")), "utf-8")
     (parsed,) = read([path])
     assert "rank_unknown" in parsed.codes
@@ -162,6 +162,26 @@ def test_two_files_of_a_rank_at_one_time_are_two_runs(make: Any, tmp_path: Path)
         path.write_text(json.dumps(rich(make)), "utf-8")
     source = source_of(*paths)
     assert len([one for one in PARSER.parse(source) if isinstance(one, Run)]) == 2
+
+
+def test_cycles_of_one_process_are_one_run(make: Any, tmp_path: Path, read: Callable[..., Any]):
+    """As the tutorial names them; neither those of another process nor what overlaps."""
+
+    def write(k: int, at: float, pid: int = 1) -> Path:
+        path = tmp_path / f"trace_{k}.json"
+        events = [make.step(k, at, at + 90), make.op("aten::mm", at, at + 50)]
+        path.write_text(json.dumps(make.trace([one | {"pid": pid} for one in events])), "utf-8")
+        return path
+
+    (parsed,) = read([write(6, 0), write(12, 1000)])
+    assert [step.first_step for step in parsed.of(Step)] == [6, 12]
+    assert parsed.text("rank_unknown").startswith(
+        "neither the trace nor its name tells the rank of 2 of 2 traces"
+    )
+    for second in ((12, 50, 1), (12, 1000, 2)):
+        (parsed,) = read([write(6, 0), write(*second)])
+        assert len(parsed.of(Run)) == 2
+        assert "several_runs" in parsed.codes
 
 
 def test_cycles_that_count_anew_go_on_counting(make: Any, parse: Callable[..., Any]):

@@ -109,3 +109,26 @@ def test_windows_hold_equal_numbers_of_events_and_begin_with_steps():
     assert window_edges(sample, 4, np.zeros(0, dtype=np.int64))[1:-1].tolist() == [249, 499, 749]
     assert len(window_edges(sample, 1, sample)) == 2
     assert len(window_edges(np.zeros(0, dtype=np.int64), 3, sample)) == 2
+
+
+def test_a_step_that_an_exception_ended_is_disturbed(make: Any, parse: Callable[..., Any]):
+    events = []
+    for k in range(6):
+        at = 1000 * k
+        events += [make.step(k, at, at + 900), make.module("Net_0", at + 10, at + 20 + 10 * k)]
+        events.append(make.op("aten::mm", at + 12, at + 15, k + 1))
+        events += [make.node("MmBackward0", at + 500, at + 600, k + 1)] if k != 3 else []
+    parsed = parse(make.trace(events))
+    assert [one.disturbed_by for one in parsed.of(Step)] == [
+        "first profiled step", None, None, "no backward", None, "last profiled step"
+    ]  # fmt: skip
+    (layer,) = parsed.of(Layer, phase="forward")
+    assert (layer.n, layer.duration_s) == (3, pytest.approx(100e-6 / 3))  # of steps 1, 2 and 4
+
+
+def test_steps_of_inference_are_not_disturbed(make: Any, parse: Callable[..., Any]):
+    events = [make.step(k, 100 * k, 100 * k + 90) for k in range(6)]
+    events += [make.op("aten::mm", 105, 110, 1), make.node("MmBackward0", 120, 150, 1)]
+    assert {one.disturbed_by for one in parse(make.trace(events)).of(Step)} == {
+        "first profiled step", None, "last profiled step"
+    }  # fmt: skip
