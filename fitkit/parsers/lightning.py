@@ -171,7 +171,7 @@ def _groups(rows: Sequence[_Row]) -> Iterator[_Group]:
 
 def _run(source: Source, found: _Measured) -> Run:
     meta = source.metadata
-    n_workers = meta.get("n_workers") or found.n_devices
+    n_workers = meta.get("n_workers") or found.n_devices  # what the others follow from
     known = [group.n_samples / group.n_steps for group in found.groups if group.n_samples]
     local = median(known) if known else None
     batch = round(local * n_workers) if local and n_workers and local * n_workers < MANY else None
@@ -179,7 +179,7 @@ def _run(source: Source, found: _Measured) -> Run:
         run_id=source.run_id,
         source_id=source.source_id,
         framework="pytorch",
-        n_workers=n_workers,
+        n_workers=found.n_devices,
         n_effective_workers=n_workers,
         global_batch=batch,
         local_batch=local,

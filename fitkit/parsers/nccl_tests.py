@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from fitkit.errors import ParseError
 from fitkit.parsers.source import Source, SourceFile
-from fitkit.parsers.training_log.quantities import LARGEST, TIME, differs, rounding
+from fitkit.parsers.training_log.quantities import LARGEST, TIME, TOLERANCE, differs, rounding
 from fitkit.records import Comm, Record, Run
 
 # Name of the program without _perf, our name, what busbw is by algbw without the ranks' share.
@@ -55,6 +55,7 @@ _PRECISIONS = {
     "float": "float32", "half": "float16", "double": "float64", "bfloat16": "bfloat16",
     "int8": "int8", "uint8": "uint8", "int32": "int32", "uint32": "uint32", "int64": "int64",
     "uint64": "uint64", "f8e4m3": "float8_e4m3fn", "f8e5m2": "float8_e5m2",
+    "fp8_e4m3": "float8_e4m3fn", "fp8_e5m2": "float8_e5m2",
 }  # fmt: skip
 
 
@@ -81,9 +82,13 @@ class _Test:
     hosts: dict[int, str] = field(default_factory=dict)
     devices: dict[int, str] = field(default_factory=dict)
     unit: float = _SECONDS["us"]
+    has_cpu_times: bool = False
+    n_imprecise: int = 0
+    is_mixed: bool = False  # whether it may hold rows of several processes
     kinds: set[str] = field(default_factory=set)
     reductions: set[str] = field(default_factory=set)
     has_root: bool = False
+    has_header: bool = False
     rows: list[_Measurement] = field(default_factory=list)
     n_wrong: int = 0
     ended: bool = False
@@ -92,6 +97,16 @@ class _Test:
     def is_new(self) -> bool:
         """Whether only what precedes a header was read of it."""
         return not (self.rows or self.devices or self.ended)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether any line of it is one of a table."""
+        return not self.is_new or self.has_header or bool(self.program or self.version)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it began, and has neither a row nor an end."""
+        return bool(self.devices) and not (self.rows or self.ended)
 
 
 class NcclTestsParser:
@@ -122,7 +137,13 @@ class NcclTestsParser:
         ParseError
             If a row cannot be read, or nothing tells which collective a table is of.
         """
-        tests = [test for file in source.files for test in _read(source, file) if test.rows]
+        found = [test for file in source.files for test in _read(source, file)]
+        if not any(test.has_begun for test in found):
+            raise ParseError(
+                source.files[0].label, 0, "no line of a table of nccl-tests",
+                "without --format the content tells which format it is",
+            )  # fmt: skip
+        tests = [test for test in found if test.rows]
         if not tests:
             source.problems.note(source.files[0], None, "no_times", "no row of a table")
         for index, test in enumerate(tests):
@@ -144,7 +165,8 @@ def _read(source: Source, file: SourceFile) -> list[_Test]:
         label, text = _text(line)
         test = current.get(label)
         if test is None or (_begins(text) and not test.is_new):
-            test = current[label] = _Test(file)
+            has_begun = test is not None and test.is_open
+            test = current[label] = _Test(file, is_mixed=has_begun)
             tests.append(test)
         try:
             if not _LIKE_ROW.match(text):
@@ -165,10 +187,14 @@ def _begins(text: str) -> bool:
 
 def _read_header(test: _Test, text: str) -> None:
     if found := _RANK.match(text):
+        test.is_mixed |= int(found["rank"]) in test.devices
         test.hosts[int(found["rank"])] = found["host"]
         test.devices[int(found["rank"])] = found["name"]
     elif version := _VERSION.match(text):
         test.tool, test.version = version["tool"], version["version"]
+    elif _COLUMNS.match(text) or _HEADER.match(text):
+        test.has_header = True
+        test.has_cpu_times |= "cputime" in text.split()
     elif units := _UNITS.match(text):
         test.unit = _SECONDS[units["time"]]
     elif _END.match(text):
@@ -192,7 +218,7 @@ def _read_row(source: Source, test: _Test, number: int, text: str) -> None:
     root = int(rest.pop(0)) if len(rest) in (5, 9) else -1
     if len(rest) not in (4, 8):
         raise ValueError("not as many columns as a row has")
-    halves = [_half(number, int(size), rest[i : i + 4], test.unit) for i in range(0, len(rest), 4)]
+    halves = [_half(test, number, int(size), rest[i : i + 4]) for i in range(0, len(rest), 4)]
     test.kinds.add(kind)
     test.reductions.add(reduction)
     test.has_root |= root >= 0
@@ -204,7 +230,7 @@ def _read_row(source: Source, test: _Test, number: int, text: str) -> None:
             test.rows.append(half)
 
 
-def _half(number: int, size: int, words: Sequence[str], unit: float) -> _Measurement | None:
+def _half(test: _Test, number: int, size: int, words: Sequence[str]) -> _Measurement | None:
     """None for a test that does not run in place."""
     *figures, _ = words
     if all(figure == "N/A" for figure in figures):
@@ -212,8 +238,14 @@ def _half(number: int, size: int, words: Sequence[str], unit: float) -> _Measure
     if not all(_NUMBER.fullmatch(figure) for figure in figures):
         raise ValueError("not a number")
     time, algbw, busbw = figures
+    if test.has_cpu_times:  # how long the launch took: the bandwidth still is that of the transfer
+        rate, error = float(algbw), rounding(algbw)
+        if error > TOLERANCE * rate:
+            test.n_imprecise += 1
+            return None
+        return _Measurement(number, size, size / (rate * 1e9), error / rate, algbw, busbw)
     error = rounding(time) / float(time) if float(time) > 0 else math.inf
-    return _Measurement(number, size, float(time) * unit, error, algbw, busbw)
+    return _Measurement(number, size, float(time) * test.unit, error, algbw, busbw)
 
 
 # -- what a table says about itself ------------------------------------------------------------
@@ -286,10 +318,10 @@ def _ranks_of(ratio: float) -> float:
 
 
 def _records(source: Source, test: _Test, run_id: str) -> Iterator[Record]:
-    stated = source.metadata.get("n_workers") or len(test.devices) or None
+    logged = len(test.devices) or None
+    stated = source.metadata.get("n_workers") or logged
     op = _op(test, stated)
-    n_ranks = stated or _ranks(test, op)
-    run = source.complete(_run(source, test, run_id, n_ranks))
+    run = source.complete(_run(source, test, run_id, logged or _ranks(test, op)))
     _check(source, test, op, run.n_workers, is_stated=stated is not None)
     topology = None if run.n_nodes is None else "inter" if run.n_nodes > 1 else "intra"
     yield run
@@ -314,7 +346,7 @@ def _run(source: Source, test: _Test, run_id: str, n_ranks: int | None) -> Run:
         n_nodes=len(on_host) or None,
         n_devices=len(test.devices) or None,
         n_workers=n_ranks,
-        n_effective_workers=n_ranks,
+        n_effective_workers=source.metadata.get("n_workers") or n_ranks,
         precision=_PRECISIONS[next(iter(test.kinds))] if len(test.kinds) == 1 else None,
         state="completed" if test.ended else "incomplete",
         placement="".join(map(str, on_host)) if on_host and max(on_host) < 10 else None,
@@ -339,7 +371,28 @@ def _check(source: Source, test: _Test, op: str, n_ranks: int | None, is_stated:
     if wrong:
         text = f"algbw of {len(wrong)} of {rows} times is not size over time"
         note(test.file, wrong[0].line, "algbw_mismatch", text)
+    _note_oddities(source, test)
     if test.n_wrong:
         note(test.file, None, "wrong_results", f"{test.n_wrong} times came with wrong results")
     if not test.ended:
         note(test.file, None, "incomplete", "the table has no closing line")
+
+
+def _note_oddities(source: Source, test: _Test) -> None:
+    """Note what the rows of a table are not: times, of one type, of one process."""
+    note = source.problems.note
+    if test.has_cpu_times:
+        text = (
+            "the column states the CPU's time for the launch (-C): durations are size / algbw; "
+            f"{test.n_imprecise} are left out whose algbw is rounded to less than 5 %"
+        )
+        note(test.file, None, "cpu_times", text)
+    if len(test.kinds) > 1:
+        text = f"one table of several types, no precision is that of the run: {sorted(test.kinds)}"
+        note(test.file, None, "mixed_precisions", text)
+    if test.is_mixed:
+        text = (
+            "one table began inside another, or names a rank twice: rows of several processes may "
+            "stand in one run"
+        )
+        note(test.file, test.rows[0].line, "interleaved_tables", text)

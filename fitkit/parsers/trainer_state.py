@@ -208,19 +208,19 @@ def _batch(
 
 def _run(source: Source, state: Mapping[str, Any], batch: int | None) -> Run:
     meta = source.metadata
-    batch = meta.get("global_batch") or batch
     # More than that of one process: several of them, or accumulation, or both.
     is_single = batch is not None and batch == count(state.get("train_batch_size"))
-    n_workers = meta.get("n_workers") or (1 if is_single else None)
+    logged = 1 if is_single else None
+    total, n_workers = meta.get("global_batch") or batch, meta.get("n_workers") or logged
     step, planned = count(state.get("global_step")) or 0, count(state.get("max_steps"))
     run = Run(
         run_id=source.run_id,
         source_id=source.source_id,
         framework="pytorch",
-        n_workers=n_workers,
+        n_workers=logged,
         n_effective_workers=n_workers,
         global_batch=batch,
-        local_batch=batch / n_workers if batch and n_workers else None,
+        local_batch=total / n_workers if total and n_workers else None,
         state=None if planned is None else "completed" if step >= planned else "incomplete",
     )
     return source.complete(run)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from fitkit.report.chrome_trace import Slice
 Row = Mapping[str, Any]
 
 FIGURES = ("predicted_s", "low_s", "high_s", "status", "reason")
+_NO_FEATURES = ("run_id", *FIGURES)
 _ONCE = ("init",)  # phases of a run, not of each step
 _LAYER_PHASES = ("forward", "backward", "optimizer")
 
@@ -20,7 +22,9 @@ def predicted_timeline(
 ) -> list[Slice]:
     """Slices of the rows that have a time, one after another, all from the zero of the trace.
 
-    Each configuration is a process, in which a part of one name is drawn once. Phases stand in the
+    Each configuration is a process, in which rows that only differ in ``run_id`` are drawn once. A
+    part whose name and phase another row has already is one of another case, another rank say, and
+    is drawn on a further track of them. Phases stand in the
     order of a step; layers by their ``layer_index``, or as their rows do, forward, in reverse
     backward, and in order again in the optimizer.
 
@@ -64,18 +68,26 @@ def _one_after_another(
     process: str, rows: Sequence[Row], configuration: Collection[str], whole: str
 ) -> Iterator[Slice]:
     names = [name for name in ("layer", "layer_type", "phase") if name not in configuration]
-    start_s = 0.0
-    drawn: set[tuple[str, str]] = set()
+    tracks: dict[str, float] = {}  # and where the next part begins on each
+    drawn: Counter[tuple[str, str]] = Counter()
+    seen: set[tuple[tuple[str, str], ...]] = set()
     for row in _in_order(rows):
         phase = str(row.get("phase") or whole)
         name = next((str(row[name]) for name in names if row.get(name)), whole)
-        if (name, phase) in drawn and (row.get("layer") or not row.get("layer_type")):
-            continue
-        drawn.add((name, phase))
+        case = ""
+        if row.get("layer") or not row.get("layer_type"):
+            features = tuple((k, repr(v)) for k, v in row.items() if k not in _NO_FEATURES)
+            if features in seen:
+                continue
+            seen.add(features)
+            drawn[name, phase] += 1
+            number = drawn[name, phase]
+            case = f", case {number}" if number > 1 else ""
         args = {key: value for key, value in row.items() if value is not None and value != ""}
-        track = "once in a run" if phase in _ONCE else "each step"
+        track = ("once in a run" if phase in _ONCE else "each step") + case
+        start_s = tracks.get(case, 0.0)
         yield Slice(process, track, name, start_s, row["predicted_s"], phase, args)
-        start_s += row["predicted_s"]
+        tracks[case] = start_s + row["predicted_s"]
 
 
 def _in_order(rows: Sequence[Row]) -> list[Row]:

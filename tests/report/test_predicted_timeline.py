@@ -76,3 +76,12 @@ def test_what_is_refused_is_said_and_not_drawn() -> None:
     found = predicted_timeline(rows, [], "phases")
     assert [(one.name, one.duration_s) for one in found] == [("io", 1.0), ("comm", 0.0)]
     assert refused(rows) == [{"phase": "comm", "status": "refused", "reason": "why"}]
+
+
+def test_other_cases_of_a_part_have_further_tracks() -> None:
+    rows = [row(float(n), layer=layer, phase="forward", rank=n) for layer in "ab" for n in (1, 2)]
+    found = predicted_timeline(rows, [], "step")
+    assert [(one.track, one.name, one.start_s, one.duration_s) for one in found] == [
+        ("each step", "a", 0.0, 1.0), ("each step, case 2", "a", 0.0, 2.0),
+        ("each step", "b", 1.0, 1.0), ("each step, case 2", "b", 2.0, 2.0),
+    ]  # fmt: skip

@@ -121,9 +121,8 @@ def _kind(file: SourceFile) -> tuple[str, int]:
 
 def _run(source: Source, found: _Files) -> Run:
     text, facts = found.text, found.text.facts
-    n_workers: int | None = source.metadata.get("n_workers") or facts.n_workers
-    if n_workers is None and len(found.ranks) > 1:
-        n_workers = len(found.ranks)
+    logged = facts.n_workers or (len(found.ranks) if len(found.ranks) > 1 else None)
+    n_workers: int | None = source.metadata.get("n_workers") or logged
     if n_workers and 0 < len(found.ranks) < n_workers:
         source.problems.note(
             source.label, None, "missing_ranks", f"logs of {len(found.ranks)} of {n_workers} ranks"
@@ -145,7 +144,7 @@ def _run(source: Source, found: _Files) -> Run:
         framework_version=facts.framework_version,
         network=facts.network,
         n_nodes=facts.n_nodes,
-        n_workers=n_workers,
+        n_workers=logged,
         n_effective_workers=effective,
         global_batch=round(batch) if batch else None,
         local_batch=batch / effective if batch and effective else None,

@@ -89,6 +89,9 @@ def _oddities(events: Sequence[Event], timeline: Timeline) -> Iterator[tuple[str
         yield "init_after_run", "the records of the initialisation are later than the run"
     if timeline.unfinished:
         yield "unpaired_events", f"the last start has no stop: {', '.join(timeline.unfinished)}"
+    batches = [event.value for event in events if event.key == "global_batch_size"]
+    if other := next((batch for batch in batches if batch != batches[0]), None):
+        yield "contradictory_facts", f"global_batch_size is {batches[0]!r}, then {other!r}"
     instances = {str(event.metadata.get("instance")) for event in events} - {"None"}
     if len(instances) > 1:
         yield "several_instances", f"{len(instances)} concurrent instances are read as one run"

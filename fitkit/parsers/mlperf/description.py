@@ -36,6 +36,12 @@ class Evidence:
         n_starts = sum(event.key == "init_start" for event in self.events)
         return n_starts if n_starts > 1 else None
 
+    @property
+    def n_devices(self) -> int | None:
+        """Accelerators of all nodes."""
+        per_node, stated = self.count("accelerators_per_node"), self.count("number_of_nodes")
+        return per_node * stated if per_node and stated else None
+
     def n_nodes(self, n_workers: int | None) -> int | None:
         """Machines: as stated, by the launcher, or as in ``8xNVIDIA DGX A100``."""
         stated = self.count("number_of_nodes") or self.log.n_nodes
@@ -62,12 +68,13 @@ class Evidence:
 
 
 def describe(source: Source, file: SourceFile, run_id: str, known: Evidence) -> Run:
-    """The row of ``runs``; what the user says of it is taken into account, but not filled in."""
+    """The row of ``runs`` by the log; what follows from others does so from the user's, if any."""
     meta = source.metadata
-    batch = meta.get("global_batch") or known.count("global_batch_size")
-    per_node, stated = known.count("accelerators_per_node"), known.count("number_of_nodes")
-    n_devices = meta.get("n_devices") or (per_node * stated if per_node and stated else None)
-    n_workers = meta.get("n_workers") or known.n_workers(batch, n_devices)
+    logged = known.count("global_batch_size")
+    batch = meta.get("global_batch") or logged
+    devices = known.n_devices
+    said = known.n_workers(logged, devices)
+    n_workers = meta.get("n_workers") or known.n_workers(batch, meta.get("n_devices") or devices)
     local = number(known.facts.get("local_batch_size"))
     framework, version = _framework(known)
     return Run(
@@ -80,10 +87,10 @@ def describe(source: Source, file: SourceFile, run_id: str, known: Evidence) -> 
         device=text(known.log.system.get("accelerator_model_name")),
         system=_system(known, file),
         n_nodes=known.n_nodes(n_workers),
-        n_devices=n_devices,
-        n_workers=n_workers,
+        n_devices=devices,
+        n_workers=said if meta.get("n_workers") else n_workers,
         n_effective_workers=n_workers,
-        global_batch=batch,
+        global_batch=logged,
         local_batch=batch / n_workers if batch and n_workers else local,
         precision=text(known.facts.get("precision_mode")),
         state=_state(known.events),

@@ -10,7 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from statistics import median
+from statistics import median, median_low
 from typing import Any
 
 from fitkit.parsers.mlperf.intervals import Interval, Spans, Timeline, numbers
@@ -290,11 +290,11 @@ def _compare(
             last = found.groups[-1]
             seconds = (last.stop_us - starts[0]) / 1e6
             samples = sum(group.n_samples for group in found.groups)
-            pairs = [(median(by_group[max(by_group)]), samples, seconds)]
+            pairs = [(median_low(by_group[max(by_group)]), samples, seconds)]
     else:
         for index, rates in by_group.items():
             group = found.groups[index]
-            pairs.append((median(rates), group.n_samples, group.duration_us / 1e6))
+            pairs.append((median_low(rates), group.n_samples, group.duration_us / 1e6))
     odd = [pair for pair in pairs if disagree(pair[0], pair[1] / pair[2])]
     if odd:
         found.notes.append(("throughput_mismatch", _disagreement(odd, len(pairs), n_workers)))

@@ -124,10 +124,10 @@ def _run(
     source: Source, name: str, window: _Window, facts: dict[str, Any], several: bool
 ) -> Run:  # fmt: skip
     meta = source.metadata
-    world = meta.get("n_workers") or facts.get("world_size")
-    local = meta.get("local_batch") or facts.get("batch")
-    total = meta.get("global_batch") or (local * world if local and world else None)
-    total = total or _samples_a_step(window)
+    logged, batch = facts.get("world_size"), facts.get("batch")
+    world, local = meta.get("n_workers") or logged, meta.get("local_batch") or batch
+    total = (local * world if local and world else None) or _samples_a_step(window)
+    whole = meta.get("global_batch") or total
     instrument = "recorder" if window.recorded else _INSTRUMENTS.get(name)
     run = Run(
         run_id=f"{source.run_id}-{name}" if several else source.run_id,
@@ -135,10 +135,10 @@ def _run(
         framework="pytorch",
         framework_version=facts.get("torch"),
         network=facts.get("model"),
-        n_workers=world,
+        n_workers=logged,
         n_effective_workers=world,
         global_batch=total,
-        local_batch=float(local) if local else total / world if total and world else None,
+        local_batch=float(batch) if batch else whole / world if whole and world else None,
         sync_method=None if world is None else "single" if world == 1 else "data_parallel",
         n_params=facts.get("params"),
         n_threads=facts.get("threads"),

@@ -1,20 +1,23 @@
 """Standard output of PyTorch training programs: several grammars, launcher prefixes, lifecycle.
 
-One file is one run: what a job printed. Files that only differ in what they caught of it
-(``job.out`` and ``job.err``, the folders of ``torchrun --log-dir``) are one run together.
+One file is one run, what a job printed, unless options in it contradict earlier ones. Files that
+only differ in what they caught of it (``job.out`` and ``job.err``, the folders of
+``torchrun --log-dir``) are one run together.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from fitkit.errors import ParseError
 from fitkit.parsers.source import Source, SourceFile
 from fitkit.parsers.training_log.arguments import Arguments
 from fitkit.parsers.training_log.assembly import records
 from fitkit.parsers.training_log.deepspeed import PIPELINE, RATE, DeepSpeed
-from fitkit.parsers.training_log.findings import Findings, Grammar
+from fitkit.parsers.training_log.findings import AnotherRunError, Findings, Grammar
 from fitkit.parsers.training_log.megatron import Megatron, is_iteration
 from fitkit.parsers.training_log.nccl_init import NcclInit
 from fitkit.parsers.training_log.prefixes import Line, read_line
@@ -77,19 +80,30 @@ class TrainingLogParser:
         ParseError
             If a line that looks like one of these cannot be read.
         """
-        reader = _Reader()
+        log = _Log(source)
         for file in source.files:
             rank = _rank(file)
             for number, raw in source.lines(file):
-                line = read_line((file.label, number), raw)
-                try:
-                    if not source.problems.may_be_cut(file, number):
-                        reader.read(line, rank)
-                    elif reader.may_hold(line):
-                        raise ValueError("what is there may not be all")
-                except ValueError:
-                    source.problems.bad_line(file, number, raw)
-        yield from records(source, source.files[0], reader.finish())
+                for part in _parts(raw):
+                    log.read(file, read_line((file.label, number), part), rank)
+        first, runs = source.files[0], log.finish()
+        if not log.has_lines:
+            raise ParseError(
+                first.label, 0, "no line of a training log",
+                "without --format the content tells which format it is",
+            )  # fmt: skip
+        if len(runs) > 1:
+            text = f"{len(runs)} runs in one log: {'; '.join(log.reasons)}"
+            source.problems.note(first, None, "several_runs", text)
+        for index, found in enumerate(runs):
+            suffix = f"-{index + 1}" if index else ""
+            yield from records(source, first, found, source.run_id + suffix)
+
+
+def _parts(raw: str) -> list[str]:
+    """A line, or the two that two processes wrote without an end between them."""
+    start = raw.find("time (ms) |") if "elapsed time per iteration" in raw else -1
+    return [raw] if start < 1 else [raw[:start], raw[start:]]
 
 
 def _tells(raw: str) -> bool:
@@ -138,11 +152,52 @@ class _Stream:
             grammar.finish()
 
 
+class _Log:
+    """Reads the lines of a log, and splits it where options say that another run begins."""
+
+    def __init__(self, source: Source) -> None:
+        self._problems = source.problems
+        self._reader = _Reader()
+        self._runs: list[Findings] = []
+        self.has_lines = False
+        self.reasons: list[str] = []
+
+    def read(self, file: SourceFile, line: Line, rank: int) -> None:
+        """Read a line of a file.
+
+        Raises
+        ------
+        ParseError
+            If it looks like one of these and cannot be read.
+        """
+        try:
+            if not self._problems.may_be_cut(file, line.where[1]):
+                self.has_lines |= self._read(line, rank)
+            elif self._reader.may_hold(line):
+                raise ValueError("what is there may not be all")
+        except ValueError:
+            self.has_lines = True
+            self._problems.bad_line(file, line.where[1], line.raw)
+
+    def _read(self, line: Line, rank: int) -> bool:
+        try:
+            return self._reader.read(line, rank)
+        except AnotherRunError as reason:
+            self.reasons.append(f"line {line.where[1]}: {reason}")
+            self._runs.append(self._reader.finish())
+            self._reader = _Reader(self._runs[-1].block)
+            return self._reader.read(line, rank)
+
+    def finish(self) -> list[Findings]:
+        """All that the log says, by run."""
+        return [*self._runs, self._reader.finish()]
+
+
 class _Reader:
     """Reads lines of all processes of a job, each with the grammars of its own stream."""
 
-    def __init__(self) -> None:
-        self._findings = Findings()
+    def __init__(self, facts: Mapping[str, Any] | None = None) -> None:
+        self._findings = Findings(dict(facts or {}), dict(facts or {}))
         self._shared: tuple[Grammar, ...] = (
             Torchrun(self._findings), NcclInit(self._findings), Arguments(self._findings),
         )  # fmt: skip
@@ -168,6 +223,8 @@ class _Reader:
             if rank not in self._streams and _HINT.search(line.text.encode()):
                 self._streams[rank] = _Stream(self._findings, rank)
             is_ours = rank in self._streams and self._streams[rank].read(line)
+            if is_ours:
+                self._findings.has_lines, self._findings.block = True, {}
         if is_ours and self._findings.started is None:
             self._findings.started = line.stamp
         return is_ours

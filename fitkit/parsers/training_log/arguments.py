@@ -30,6 +30,7 @@ _NAMES = {
     "num_layers": "n_layers",
     "num_attention_heads": "n_heads",
     "log_interval": "log_interval",
+    "steps_per_print": "steps_per_print",
     "train_iters": "train_iters",
 }
 _OPTION = re.compile(
@@ -57,21 +58,23 @@ class Arguments:
 
     def read(self, line: Line) -> bool:
         """Keep what is known of the columns of a run."""
-        return self._option(line.text) or self._sentence(line.text)
+        return self._option(line) or self._sentence(line)
 
-    def _sentence(self, text: str) -> bool:
+    def _sentence(self, line: Line) -> bool:
+        text = line.text
         if "loaded checkpoint" in text and (loaded := _LOADED.search(text)):
             self._findings.loaded = int(loaded["at"])
         elif "created, param count" in text and (model := _MODEL.search(text)):
-            self._findings.state("network", model["name"])
-            self._findings.state("n_params", int(model["count"]))
+            self._findings.option("network", model["name"], line.where)
+            self._findings.option("n_params", int(model["count"]), line.where)
         elif ", total " in text and (world := _WORLD.search(text)):
-            self._findings.state("world_size", int(world["world"]) or None)
+            self._findings.option("world_size", int(world["world"]) or None, line.where)
         else:
             return False
         return True
 
-    def _option(self, text: str) -> bool:
+    def _option(self, line: Line) -> bool:
+        text, where = line.text, line.where
         if found := _PARAMETERS.match(text):
             self._parameters[found["tensor"], found["pipeline"]] = int(found["count"])
             return True
@@ -80,10 +83,16 @@ class Arguments:
             return False
         name, value = found["name"], found["value"]
         if name == "params_dtype" and value.startswith("torch."):
-            self._findings.state("precision", value.removeprefix("torch."))
+            self._findings.option("precision", value.removeprefix("torch."), where)
         elif name in _NAMES and value.isdecimal() and int(value):
-            self._findings.state(_NAMES[name], int(value))
+            self._findings.option(self._column(name, line), int(value), where)
         return True
+
+    def _column(self, name: str, line: Line) -> str:
+        """Where DeepSpeed runs inside Megatron-LM, its world is the data-parallel part of it."""
+        is_part = name == "world_size" and "[config.py:" in line.raw
+        shared = {"tensor_parallel", "pipeline_parallel"} & self._findings.facts.keys()
+        return "data_parallel" if is_part and shared else _NAMES[name]
 
     def finish(self) -> None:
         """Add up the parameters of all parts of the model, if each part is known."""

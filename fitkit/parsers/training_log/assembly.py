@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from datetime import UTC
 from typing import Any
 
 from fitkit.parsers.source import Source, SourceFile
@@ -21,14 +22,16 @@ _SAME_COLUMNS = (
 )  # fmt: skip
 
 
-def records(source: Source, file: SourceFile, found: Findings) -> Iterator[Record]:
+def records(
+    source: Source, file: SourceFile, found: Findings, run_id: str
+) -> Iterator[Record]:  # fmt: skip
     """Yield the run, its steps and phases; notes go to the source's problems."""
-    run = _run(source, file, found)
+    run = _run(source, file, found, run_id)
     yield run
     present = [name for name in _ORDER if found.timings.get(name)]
     if not present:
         source.problems.note(file, None, "no_times", "no line states the time of a step")
-    steps = found.timings[present[0]] if present else []
+    steps = _complete_steps(source, run, found.timings[present[0]]) if present else []
     for timing in steps:
         yield Step(
             run.run_id, timing.rank, timing.n, timing.seconds, timing.epoch, timing.first,
@@ -44,24 +47,44 @@ def records(source: Source, file: SourceFile, found: Findings) -> Iterator[Recor
         source.problems.note(*note)
 
 
-def _run(source: Source, file: SourceFile, found: Findings) -> Run:
+def _complete_steps(source: Source, run: Run, timings: Sequence[Timing]) -> list[Timing]:
+    """The groups with the samples of so many steps, and the times that stated rates lead to."""
+    batch, steps = run.global_batch, []
+    for timing in timings:
+        if timing.samples is None and batch and batch * timing.n < LARGEST:
+            timing.samples = batch * timing.n
+        if timing.seconds is None and timing.rate and timing.samples:
+            timing.seconds = timing.samples / timing.rate
+        if timing.seconds is not None or timing.phases:
+            steps.append(timing)
+    if len(steps) < len(timings):
+        source.problems.note(
+            *timings[0].where, "no_times",
+            f"{len(timings) - len(steps)} lines state samples a second, and nothing how many a "
+            "step has: --set global_batch=... says",
+        )  # fmt: skip
+    return steps
+
+
+def _run(source: Source, file: SourceFile, found: Findings, run_id: str) -> Run:
     facts, meta = found.facts, source.metadata
-    world = facts.get("world_size")
-    workers = meta.get("n_workers") or _workers(facts)
-    total = meta.get("global_batch") or facts.get("global_batch") or _product(facts, workers)
+    world, logged = facts.get("world_size"), _workers(facts)
+    workers = meta.get("n_workers") or logged
+    batch = facts.get("global_batch") or _product(facts, workers)
+    total = meta.get("global_batch") or batch
     columns: dict[str, Any] = {name: facts.get(name) for name in _SAME_COLUMNS}
     run = Run(
-        run_id=source.run_id,
+        run_id=run_id,
         source_id=source.source_id,
         framework="pytorch",
         n_devices=world,
-        n_workers=workers,
+        n_workers=logged,
         n_effective_workers=workers,
-        global_batch=total,
+        global_batch=batch,
         local_batch=total / workers if total and workers else None,
         sync_method=None if workers is None else "single" if workers == 1 else "data_parallel",
         state=_state(source, file, found),
-        started_at=_started(source, found),
+        started_at=_started(source, file, found),
         **columns,
     )
     return source.complete(run)
@@ -97,8 +120,13 @@ def _state(source: Source, file: SourceFile, found: Findings) -> str | None:
     return "incomplete"
 
 
-def _started(source: Source, found: Findings) -> Any:
+def _started(source: Source, file: SourceFile, found: Findings) -> Any:
     with suppress(OverflowError):
+        if found.started is not None and found.started.tzinfo is not None:
+            return found.started.astimezone(UTC)  # the stamp itself says of which zone it is
+        if found.started is not None and source.tz is None:
+            text = "stamps in local time are not used: --tz says of which zone they are"
+            source.problems.note(file, None, "no_timezone", text)
         return source.utc(found.started)
     return None
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 
 from fitkit.parsers.training_log.findings import Findings, Timing
 from fitkit.parsers.training_log.prefixes import Line
-from fitkit.parsers.training_log.quantities import COUNT, LARGEST, TIME, Where, batch_of
+from fitkit.parsers.training_log.quantities import COUNT, TIME, Where, batch_of, usual
 from fitkit.parsers.training_log.timers import UNKNOWN, Reading, Spread, breakdown, deepspeed_name
 
 RATE = re.compile(
@@ -25,6 +26,7 @@ PIPELINE = re.compile(
     rf"iter time \(s\): (?P<s>{TIME}) samples/sec: (?P<rate>{TIME})\s*$"
 )
 _LIKE_PIPELINE = re.compile(r"iter time \(s\): .{0,40} samples/sec:")
+_STEPS_PER_PRINT = 10  # DeepSpeed's own, where no configuration states another
 _PASSES = ("fwd", "bwd", "step")
 
 
@@ -65,14 +67,11 @@ class DeepSpeed:
         found = PIPELINE.search(line.text)
         if not found or not float(found["s"]) > 0:
             raise ValueError("not a line of the pipeline engine")
-        step = int(found["step"])
-        before = self._pipeline[-1] if self._pipeline else None
-        first = before.first + before.n if before and before.first + before.n < step else 0
-        n = max(step - first, 1)
         self._printed.append((found["rate"], found["s"]))
+        # Which steps it covers shows in the lines after it.
         self._pipeline.append(
             Timing(
-                line.where, step - n, n, n * float(found["s"]), self._rank,
+                line.where, int(found["step"]), 0, float(found["s"]), self._rank,
                 rate=float(found["rate"]),
             )
         )  # fmt: skip
@@ -117,16 +116,32 @@ class DeepSpeed:
             batch = batch_of(self._printed)
             if batch:
                 self._findings.state("global_batch", batch)
-            self._hand_over("pipeline", self._pipeline)
+            self._hand_over("pipeline", self._intervals())
         if self._micro and not self._steps:
             self._from_micro_steps(facts.get("accumulation", 1))
         if self._steps:
             self._hand_over("deepspeed", self._steps)
         elif self._rates:
-            for timing in self._rates:
-                if (batch := facts.get("global_batch")) and timing.rate:
-                    timing.seconds = batch / timing.rate
             self._hand_over("deepspeed", self._rates)
+
+    def _intervals(self) -> list[Timing]:
+        """The groups of the pipeline's lines, whose time is the mean since the last one."""
+        ends = [timing.first for timing in self._pipeline]
+        interval = self._findings.facts.get("steps_per_print") or usual(
+            [end - before for before, end in pairwise(ends)]
+        )
+        interval, before = interval or _STEPS_PER_PRINT, 0
+        if ends[0] > interval:
+            self._findings.counted.add(
+                "resumed",
+                f"the first line is that of step {ends[0]}: its group is the last {interval} steps",
+                self._pipeline[0].where,
+            )
+        for timing, end in zip(self._pipeline, ends, strict=True):
+            n = max(min(end - before if before < end else end, interval), 1)
+            timing.first, timing.n, timing.seconds = end - n, n, n * (timing.seconds or 0.0)
+            before = end
+        return self._pipeline
 
     def _from_micro_steps(self, n: int) -> None:
         """Versions that print no global timers: sums over the micro-steps of a step."""
@@ -139,8 +154,4 @@ class DeepSpeed:
             self._step(sums, micro[start][0])
 
     def _hand_over(self, name: str, timings: list[Timing]) -> None:
-        batch = self._findings.facts.get("global_batch")
-        for timing in timings:
-            if batch and batch * timing.n < LARGEST:
-                timing.samples = batch * timing.n
-        self._findings.timings.setdefault(name, []).extend(timings)
+        self._findings.hand_over(name, timings)

@@ -10,13 +10,12 @@ GPT-NeoX differ in the fields and in the order of them.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from fitkit.parsers.training_log.findings import Findings, Span, Timing
 from fitkit.parsers.training_log.prefixes import Line
-from fitkit.parsers.training_log.quantities import COUNT, LARGEST, TIME, Where
+from fitkit.parsers.training_log.quantities import COUNT, LARGEST, TIME, Where, usual
 from fitkit.parsers.training_log.timers import TIMERS, UNKNOWN, Reading, Spread, breakdown
 
 _ITERATION = re.compile(rf"(?:^|[\s|\]])iteration +(?P<at>{COUNT})/ *(?P<of>{COUNT}) \|")
@@ -127,8 +126,8 @@ class Megatron:
             self._findings.spans.append(Span("init", seconds, self._rank))
         if not self._rows:
             return
-        self._findings.state("global_batch", _usual([row.batch for row in self._rows]))
-        interval = self._findings.facts.get("log_interval") or _usual(
+        self._findings.state("global_batch", usual([row.batch for row in self._rows]))
+        interval = self._findings.facts.get("log_interval") or usual(
             [later.at - row.at for row, later in zip(self._rows, self._rows[1:], strict=False)]
         )
         timings = self._findings.timings.setdefault("megatron", [])
@@ -152,12 +151,6 @@ def _number(text: str, pattern: str) -> str:
 
 def _count(values: dict[str, str], name: str) -> int | None:
     return int(_number(values[name], COUNT)) if name in values else None
-
-
-def _usual(values: Sequence[int | None]) -> int | None:
-    """The most frequent positive one; of equally frequent ones the largest."""
-    counts = Counter(value for value in values if value and value > 0)
-    return max(counts, key=lambda value: (counts[value], value), default=None)
 
 
 def _attempts(rows: Sequence[_Row]) -> Iterator[list[_Row]]:

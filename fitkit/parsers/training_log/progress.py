@@ -69,6 +69,7 @@ class Progress:
         self._findings, self._rank = findings, rank
         self._at: list[int] = []  # steps of the first two lines and of the last
         self._timings: list[Timing] = []
+        self._interval: int | None = None  # between the last two lines
         self._mean: float | None = None  # of all steps until the last line
         self._has_total = False
 
@@ -105,7 +106,10 @@ class Progress:
             self._findings.counted.add("bad_value", "a step that took no time", line.where)
             return
         last = self._at[-1] if self._at else place.at
-        since = place.at - last if last < place.at else place.inside
+        if last < place.at:
+            since = self._interval = place.at - last
+        else:  # the first line, or one of a training that begins again
+            since = min(place.inside, self._interval or place.inside)
         n = max(min(since, place.inside, place.window or since), 1)
         timing = Timing(
             line.where, max(place.at + 1 - n, 0), n, n * float(time["value"]), self._rank,
@@ -121,7 +125,7 @@ class Progress:
         """Hand over the steps, and the time of all of them if the log states their mean."""
         if not self._timings:
             return
-        self._findings.timings.setdefault("progress", []).extend(self._timings)
+        self._findings.hand_over("progress", self._timings)
         # Else it began at a checkpoint, and the mean is over fewer steps than the number says.
         from_start = len(self._at) > 1 and self._at[0] + 1 == self._at[1] - self._at[0]
         if self._mean is not None and from_start and not self._has_total:

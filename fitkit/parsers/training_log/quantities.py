@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 
 COUNT = r"\d{1,12}"
@@ -46,6 +47,12 @@ def batch_of(lines: Sequence[tuple[str, str]]) -> int | None:
     if not high < LARGEST or math.ceil(low) != math.floor(high):
         return None
     return math.floor(high) or None
+
+
+def usual(values: Sequence[int | None]) -> int | None:
+    """The most frequent positive one; of equally frequent ones the largest."""
+    counts = Counter(value for value in values if value and value > 0)
+    return max(counts, key=lambda value: (counts[value], value), default=None)
 
 
 class Counted:

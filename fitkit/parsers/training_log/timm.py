@@ -72,7 +72,4 @@ class Timm:
             return
         if batch := batch_of(self._printed):
             self._findings.state("global_batch", batch)
-        batch = self._findings.facts.get("global_batch")
-        for timing in self._timings:
-            timing.samples = batch
-        self._findings.timings.setdefault("timm", []).extend(self._timings)
+        self._findings.hand_over("timm", self._timings)

@@ -110,3 +110,9 @@ def test_the_entry_of_version_0_6(describe: Any) -> None:
 def test_precision_and_length(describe: Any) -> None:
     run = describe(precision_mode="amp", max_sequence_length=512, submission_benchmark="bert")
     assert (run.precision, run.sequence_length, run.network) == ("amp", 512, "bert")
+
+
+def test_a_batch_that_is_stated_twice(read: Read, record: Line) -> None:
+    found = read([record(0, "global_batch_size", 32), record(0, "global_batch_size", 64)])
+    assert found.run.global_batch == 32
+    assert found.said("contradictory_facts") == ["global_batch_size is 32, then 64"]

@@ -236,3 +236,11 @@ def test_a_throughput_of_the_whole_run(read: Read, record: Line, log: Any) -> No
         stated = record(41, "tracked_stats", {"throughput": rate}, step=[2, 3516])
         found = read(log("bert", *records, stated, samples=4000))
         assert len(found.said("throughput_mismatch")) == n_notes
+
+
+def test_of_two_throughputs_in_an_epoch_a_stated_one_is_named(
+    read: Read, record: Line, log: Any
+) -> None:
+    lines = [*epochs_with(record, [100.0, 110.0]), record(20, "throughput", 150.0)]
+    (text,) = read(log("resnet", *lines, until=21)).said("throughput_mismatch")
+    assert text.startswith("1 of 2 stated throughputs: 110 a second")

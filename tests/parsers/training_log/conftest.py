@@ -53,7 +53,8 @@ class Found:
 
     @property
     def codes(self) -> list[tuple[int | None, str]]:
-        return [(line, code) for _, line, code, _ in self.notes]
+        """Lines and codes of the notes, without the one that local stamps always lead to."""
+        return [(line, code) for _, line, code, _ in self.notes if code != "no_timezone"]
 
     def said(self, code: str) -> str:
         (text,) = (text for _, _, found, text in self.notes if found == code)

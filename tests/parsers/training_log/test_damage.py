@@ -28,7 +28,12 @@ HOSTILE = [b"9" * 400, b"1e999", b"nan", b"-1", b"\0", b"\xff\xfe", b"|", b"\n",
 def test_a_log_that_is_cut(read: Read, name: str, share: float, skip: bool) -> None:
     text = SAMPLES[name]
     cut = text[: int(share * len(text))]
-    whole, found = read(text), read(cut, skip_bad_lines=skip)
+    try:
+        whole, found = read(text), read(cut, skip_bad_lines=skip)
+    except ParseError as error:  # nothing but what precedes the first line of these
+        if "no line of a training log" not in str(error):
+            raise
+        return
     # What is there of it is believed, but for lines that may not be whole. Of Megatron-LM's, later
     # lines tell how many steps earlier ones cover.
     assert len(found.groups) <= len(whole.groups)

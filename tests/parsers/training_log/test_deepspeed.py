@@ -90,8 +90,14 @@ def test_the_rate_numbers_the_step_and_checks_it(read: Read) -> None:
 def test_rates_alone(read: Read) -> None:
     log = HEAD + rate(10, 400.0, "-inf") + rate(20, 320.0)
     assert read(log).groups == [(9, 1, 0.04), (19, 1, 0.05)]
-    unknown = read(rate(10, 400.0))
-    assert unknown.groups == [(9, 1, None)]  # of how many samples, nothing tells
+    unknown = read(rate(10, 400.0) + rate(20, 400.0))
+    assert (unknown.groups, unknown.codes) == ([], [(1, "no_times")])
+    assert unknown.said("no_times") == (
+        "2 lines state samples a second, and nothing how many a step has: "
+        "--set global_batch=... says"
+    )
+    told = read(rate(10, 400.0), global_batch=8)
+    assert (told.groups, told.steps[0].n_samples) == ([(9, 1, 0.02)], 8)
 
 
 def test_pipelines(read: Read) -> None:
@@ -139,3 +145,38 @@ def test_the_run_of_our_own(sample: Callable[[str], Any]) -> None:
     for step in range(6):
         parts = found.parts(step=step)
         assert sum(parts.values()) == pytest.approx(found.steps[step].duration_s, abs=1e-5)
+
+
+def pipeline(step: int, seconds: float) -> str:
+    return f"steps: {step} loss: 2.28 iter time (s): {seconds:.3f} samples/sec: {8 / seconds:.3f}\n"
+
+
+def test_a_pipeline_that_was_resumed(read: Read) -> None:
+    found = read(pipeline(1010, 0.512) + pipeline(1020, 0.5) + pipeline(1030, 0.5))
+    assert found.groups == [(1000, 10, 5.12), (1010, 10, 5.0), (1020, 10, 5.0)]
+    assert (1, "resumed") in found.codes
+    stated = read(CONFIG.format("steps_per_print", "....", 5) + pipeline(1010, 0.5))
+    assert stated.groups == [(1005, 5, 2.5)]
+
+
+def test_pipeline_steps_that_come_again(read: Read) -> None:
+    log = [pipeline(step, 0.1) for step in (10, 20, 30)]
+    again = [pipeline(step, 0.2) for step in (20, 30, 40)]
+    found = read("".join(log + again))
+    assert found.groups == [(0, 10, 1.0), (10, 10, 2.0), (20, 10, 2.0), (30, 10, 2.0)]
+    assert (4, "restarted") in found.codes
+    twice = read("".join(line * 2 for line in log))
+    assert twice.groups == [(0, 10, 1.0), (10, 10, 1.0), (20, 10, 1.0)]
+    assert "(3 times" in twice.said("duplicate_records")
+
+
+def test_a_batch_of_the_user_wins_and_the_conflict_is_noted(read: Read) -> None:
+    found = read(HEAD + rate(10, 400.0), global_batch=8, n_workers=4)
+    assert found.groups == [(9, 1, 0.02)]
+    run = found.run
+    assert (run.n_workers, run.n_effective_workers, run.local_batch) == (4, 4, 2.0)
+    texts = [text for _, _, code, text in found.notes if code == "metadata_conflict"]
+    assert texts == [
+        "global_batch: the log says 16, run.toml or --set says 8",
+        "n_workers: the log says 2, run.toml or --set says 4",
+    ]

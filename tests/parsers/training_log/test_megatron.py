@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from fitkit.errors import ParseError
+from fitkit.records import Run
 
 Read = Callable[..., Any]
 
@@ -228,7 +229,7 @@ def test_timers_without_a_step_are_noted(read: Read) -> None:
 
 def test_the_end_is_reached(read: Read) -> None:
     found = read(iteration(10, 100.0, of=20) + iteration(20, 100.0, of=20))
-    assert (found.run.state, found.notes) == ("completed", [])
+    assert (found.run.state, found.codes) == ("completed", [])
 
 
 @pytest.mark.parametrize(
@@ -271,7 +272,7 @@ def test_the_sample_of_megatron_core(sample: Callable[[str], Any]) -> None:
         (0, 1), (1, 9), (10, 10), (20, 10), (30, 10), (40, 10), (50, 10),
     ]  # fmt: skip
     assert found.run.state == "completed"
-    assert found.notes == []
+    assert found.codes == []
     # The generator's shares of a step, the slowest rank's, without what runs inside.
     step, phases = found.steps[2].duration_s, found.phases()[7:14]
     shares = {phase.phase: round(phase.duration_s / step, 3) for phase in phases}
@@ -279,3 +280,36 @@ def test_the_sample_of_megatron_core(sample: Callable[[str], Any]) -> None:
         "step": 1.0, "forward": 0.26, "backward": 0.52, "io": 0.02, "optimizer": 0.05,
         "comm": pytest.approx(0.02 + 0.01 + 0.03 + 0.01), "other": pytest.approx(0.08),
     }  # fmt: skip
+
+
+def test_options_that_contradict_earlier_ones_begin_another_run(read: Read) -> None:
+    def block(world: int) -> str:
+        options = {"data_parallel_size": world, "log_interval": 10, "world_size": world}
+        return "".join(option(name, value) for name, value in options.items())
+
+    log = block(16) + iteration(10, 100.0) + block(32) + iteration(20, 50.0)
+    runs = [one for one in read(log).records if isinstance(one, Run)]
+    assert [(run.n_workers, run.n_devices) for run in runs] == [
+        (16, 16), (32, 32),
+    ]  # fmt: skip
+    assert runs[1].run_id == f"{runs[0].run_id}-2"
+    found = read(log)
+    assert "data_parallel is 16, then 32" in found.said("several_runs")
+    assert [(step.run_id, step.duration_s) for step in found.steps] == [
+        (runs[0].run_id, 1.0), (runs[1].run_id, 0.5),
+    ]  # fmt: skip
+    same = read(block(16) + iteration(10, 100.0) + block(16) + iteration(20, 100.0))
+    assert (same.run.n_workers, len(same.steps)) == (16, 2)
+    before = read(block(16) + block(32) + iteration(10, 100.0))
+    assert before.run.n_workers == 32
+    assert "contradictory_facts" in [code for _, code in before.codes]
+
+
+def test_a_line_of_two_processes_is_two(read: Read) -> None:
+    log = (
+        option("log_interval", 10)
+        + iteration(10, 100.0).rstrip("\n")
+        + "time (ms) | optimizer: 10.00\n"
+    )
+    found = read(log)
+    assert (len(found.steps), found.parts()["optimizer"]) == (1, 0.1)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
+from fitkit.errors import ParseError
 from fitkit.parsers.training_log.prefixes import read_line
 
 
@@ -50,3 +53,37 @@ def test_ranks_and_hosts_are_taken_off(raw: str, rank: int | None, text: str) ->
 )
 def test_time_stamps(raw: str, instant: datetime | None) -> None:
     assert read_line(("job.log", 1), raw).stamp == instant
+
+
+@pytest.mark.parametrize(
+    ("stamp", "expected"),
+    [
+        ("2024-05-01T10:00:00.123456789Z", datetime(2024, 5, 1, 10, 0, 0, 123456, UTC)),
+        ("2024-05-01T10:00:00+00:00", datetime(2024, 5, 1, 10, tzinfo=UTC)),
+        ("2024-05-01 12:30:00,5 +0230", datetime(2024, 5, 1, 10, 0, 0, 500000, UTC)),
+        ("2024-05-01 10:00:00,123", datetime(2024, 5, 1, 10, 0, 0, 123000)),
+    ],
+)
+def test_stamps_that_say_their_zone(stamp: str, expected: datetime) -> None:
+    found = read_line(("", 1), f"{stamp} text").stamp
+    assert found == expected
+    assert found is not None
+    assert (found.tzinfo is None) == (expected.tzinfo is None)
+
+
+def test_colours_are_taken_off() -> None:
+    assert read_line(("", 1), "\x1b[32;1m0: \x1b[0msteps: 2").text == "steps: 2"
+
+
+def test_the_zone_of_a_stamp_wins_over_the_users(read: Callable[..., Any]) -> None:
+    line = " eta: 0:01:00 iter: 20 time: 0.1000 (0.1000) data: 0.0100 (0.0100)\n"
+    found = read("2024-05-01T10:00:00.123456789Z" + line, tz="Europe/Berlin")
+    assert found.run.started_at == datetime(2024, 5, 1, 10, 0, 0, 123456, UTC)
+    local = read(("2024-05-01 10:00:00,5" + line) * 2)
+    assert local.run.started_at is None
+    assert [code for _, _, code, _ in local.notes].count("no_timezone") == 1
+
+
+def test_a_file_without_one_line_of_a_training_log(read: Callable[..., Any]) -> None:
+    with pytest.raises(ParseError, match="no line of a training log"):
+        read("a,b\n1,2\n")

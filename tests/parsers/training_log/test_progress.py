@@ -79,7 +79,7 @@ def test_evaluation_is_no_training(read: Read) -> None:
     spans = {(p.phase, p.epoch): p.duration_s for p in found.phases(parent=None, step=None)}
     assert spans == {("eval", None): 30.0, ("train", None): 662.0}
     assert [p.duration_s for p in found.phases(phase="epoch", epoch=1)] == [623.0]
-    assert (found.run.state, found.notes) == ("completed", [])
+    assert (found.run.state, found.codes) == ("completed", [])
 
 
 def test_other_styles(read: Read) -> None:
@@ -147,7 +147,7 @@ def test_the_samples(sample: Callable[[str], Any]) -> None:
     total = sum(step.duration_s for step in found.steps[:6])
     assert total == pytest.approx(2.0 + 99 * 0.4, rel=0.03)
     assert found.phases(phase="epoch", epoch=1)[0].duration_s == pytest.approx(total, abs=1.0)
-    assert (found.run.state, found.notes) == ("completed", [])
+    assert (found.run.state, found.codes) == ("completed", [])
 
 
 def test_real_logs_of_maskrcnn(shared: Path) -> None:
@@ -157,7 +157,7 @@ def test_real_logs_of_maskrcnn(shared: Path) -> None:
     source = Source("job", (file,), {}, ProblemLog())
     assert not TrainingLogParser().recognises(file.head())
     records = list(TrainingLogParser().parse(source))
-    assert source.problems.notes == []
+    assert {code for _, _, code, _ in source.problems.notes} <= {"no_timezone"}
     (run,) = (record for record in records if isinstance(record, Run))
     assert (run.n_nodes, run.n_devices, run.state) == (2, 8, "completed")
     steps = [record for record in records if isinstance(record, Step)]
@@ -167,3 +167,34 @@ def test_real_logs_of_maskrcnn(shared: Path) -> None:
     # The last line: eta: 0:59:55  iter: 17150  time: 0.1530 (0.1574)
     assert (steps[-1].first_step, steps[-1].n_steps) == (17130, 20)
     assert steps[-1].duration_s == pytest.approx(20 * 0.1530)
+
+
+def test_iterations_that_come_again(read: Callable[..., Any]) -> None:
+    def line(at: int, seconds: float) -> str:
+        return (
+            f"INFO: eta: 0:01:00  iter: {at}  time: {seconds:.4f} ({seconds:.4f})  data: 0.0100\n"
+        )
+
+    first = [line(at, 0.1) for at in range(20, 101, 20)]
+    found = read("".join(first) + "".join(line(at, 0.2) for at in range(60, 141, 20)))
+    assert found.groups == [
+        (0, 20, 2.0), (20, 20, 2.0), (40, 20, 4.0), (60, 20, 4.0), (80, 20, 4.0), (100, 20, 4.0),
+        (120, 20, 4.0),
+    ]  # fmt: skip
+    assert (6, "restarted") in found.codes
+    twice = read("".join(one * 2 for one in first))
+    assert twice.groups == read("".join(first)).groups
+    assert "(5 times" in twice.said("duplicate_records")
+
+
+def test_epochs_that_come_again(read: Callable[..., Any]) -> None:
+    log = "".join(
+        f"Epoch: [{epoch}]  [{at}/40]  eta: 0:01:00  time: {seconds}  data: 0.01\n"
+        for epoch, seconds in ((0, 0.1), (1, 0.2), (1, 0.3), (2, 0.4))
+        for at in (0, 20)
+    )
+    found = read(log)
+    assert [(s.epoch, s.first_step, s.n_steps) for s in found.steps] == [
+        (1, 0, 1), (1, 1, 20), (2, 40, 1), (2, 41, 20), (3, 80, 1), (3, 81, 20),
+    ]  # fmt: skip
+    assert found.groups[3] == (41, 20, 6.0)
