@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import shlex
 import signal
 import subprocess
@@ -16,10 +17,11 @@ from types import FrameType
 import click
 
 from fitkit.cli import complain
-from fitkit.cli.options import common, print_json, say
+from fitkit.cli.options import common, one_line, print_json, say, warn
 from fitkit.recorder.setting import LOGS, Setting, first_free
 
 _STDERR = 2
+_SOON_S = 0.5  # a signal to a group reaches all of it within milliseconds
 _NOT_FOUND, _NOT_EXECUTABLE, _SIGNALLED = 127, 126, 128  # as shells say it
 _FORWARDED = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
@@ -32,7 +34,8 @@ _FORWARDED = tuple(
 )
 @click.option(
     "-d", "--directory", "folder", type=click.Path(path_type=Path, file_okay=False),
-    default="fitkit-record", show_default=True, help="Folder of the logs; made if missing.",
+    default="fitkit-record", show_default=True,
+    help="Folder of the logs, the last one if several are given; made if missing.",
 )  # fmt: skip
 @click.option("--network", metavar="NAME", help="Name of the network; else its class.")
 @click.option(
@@ -73,7 +76,7 @@ def command(
     if as_json:
         rows = [{"path": path, "n_steps": n} for path, n in logs.items()]
         print_json({"folder": str(folder), "status": status, "logs": rows})
-    _report(folder, logs, quiet)
+    _report(folder, logs, status, quiet)
     return status
 
 
@@ -90,9 +93,10 @@ def _run(command_line: Sequence[str], environment: Mapping[str, str], stdout: in
 def _forwarding() -> Iterator[list[subprocess.Popen[bytes]]]:
     """Signals to this process reach the command, whose end is waited for."""
     children: list[subprocess.Popen[bytes]] = []
+    group = _Group()
 
     def forward(number: int, _frame: FrameType | None) -> None:
-        if number != signal.SIGINT or not _in_foreground():
+        if not group.has_signal():
             for child in children:
                 child.send_signal(number)
 
@@ -106,20 +110,44 @@ def _forwarding() -> Iterator[list[subprocess.Popen[bytes]]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        group.close()
 
 
-def _in_foreground() -> bool:
-    """Whether a terminal sends its Ctrl-C to the command, too."""
-    try:
-        terminal = os.open("/dev/tty", os.O_RDONLY)
-    except OSError:
-        return False
-    try:
-        return os.tcgetpgrp(terminal) == os.getpgrp()
-    except OSError:
-        return False
-    finally:
-        os.close(terminal)
+class _Group:
+    """Tells whether a signal came to the whole process group, and so to the command by itself.
+
+    Ctrl-C in a terminal, a shell's ``kill %1`` and cluster schedulers signal a group; a signal
+    does not say so. A process in the group that does nothing but wait is ended by those alone.
+    """
+
+    def __init__(self) -> None:
+        self._witnesses = [_witness()] if os.name == "posix" else []  # the last one is alive
+
+    def has_signal(self) -> bool:
+        """Whether the group had the signal that this process has."""
+        if not self._witnesses:
+            return False
+        witness = self._witnesses[-1]
+        output = [] if witness.stdout is None else [witness.stdout]
+        if not select.select(output, [], [], _SOON_S)[0]:  # readable when it has ended
+            return False
+        if witness is self._witnesses[-1]:  # else a signal meanwhile has called another one
+            self._witnesses.append(_witness())
+        return True
+
+    def close(self) -> None:
+        """End the witnesses."""
+        for witness in self._witnesses:
+            witness.kill()
+            with witness:
+                pass  # waits, and closes the pipes
+
+
+def _witness() -> subprocess.Popen[bytes]:
+    """A process that ends with this one, or with the group."""
+    words = [sys.executable, "-I", "-S", "-c", "input()"]
+    pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
+    return subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=nothing)  # noqa: S603
 
 
 def _steps(path: Path) -> int:
@@ -127,17 +155,22 @@ def _steps(path: Path) -> int:
         return sum(line.startswith(b'{"kind":"step"') for line in lines)
 
 
-def _report(folder: Path, logs: Mapping[str, int], quiet: bool) -> None:
+def _report(folder: Path, logs: Mapping[str, int], status: int, quiet: bool) -> None:
     """What was recorded and what to do with it; or that nothing was."""
     if not any(logs.values()):
-        complain(*_nothing(), 0)
+        what, hint = _nothing(has_failed=status != 0)
+        if status:
+            complain(f"the command ended with status {status}, and {what}", hint, status)
+        else:
+            warn([what])
+            say(f"  {one_line(hint)}")
         return
     for path, n_steps in logs.items():
         say(f"recorded: {path} ({n_steps} step{'s' if n_steps != 1 else ''})", quiet)
     say(f"next: fitkit ingest {shlex.quote(str(folder))} -d runs-parquet", quiet)
 
 
-def _nothing() -> tuple[str, str]:
+def _nothing(has_failed: bool) -> tuple[str, str]:
     """Why nothing was recorded, as far as it can be told from here, and what to do."""
     if find_spec("torch") is None:
         return (
@@ -146,5 +179,7 @@ def _nothing() -> tuple[str, str]:
         )
     return (
         "nothing was recorded: no two optimizer steps of a PyTorch network were seen",
-        "the command must train in a Python that finds fitkit, without -I, -E or -S",
+        "what it printed above may say why"
+        if has_failed
+        else "the command must train in a Python that finds fitkit, without -I, -E or -S",
     )

@@ -145,28 +145,24 @@ class Watch:
         register_optimizer_step_post_hook(lambda optimizer, *_: self.step_ends(optimizer))
         atexit.register(self.close)
         if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._switch_off)
+            os.register_at_fork(after_in_child=self._leave)
 
     def stop(self, why: str) -> None:
         """Record nothing more, and say why."""
-        self._switch_off()
+        self.is_off = True
         print(f"fitkit: recording stopped, {why}", file=sys.stderr)  # noqa: T201
-        if self._loop is not None:
-            with suppress(Exception):
-                self._loop.close()
+        self._leave()
 
     @_guarded
     def close(self) -> None:
         """The program ends."""
-        self._switch_off()
-        if self._loop is not None:
-            self._loop.close()
+        self._end()
 
     @_guarded
     def call_begins(self, module: torch.nn.Module) -> bool:
         """A module is called; whether its end is to be told, too."""
-        if self._search is not None:
-            self._search.enter(module)
+        if search := self._search:
+            search.enter(module)
             return True
         if id(module) in self._roots and (loop := self._following()):
             loop.forward_begins(self._is_training(module))
@@ -176,8 +172,8 @@ class Watch:
     @_guarded
     def call_ends(self, module: torch.nn.Module, failed: bool) -> None:
         """It has returned, or raised an exception."""
-        if self._search is not None:
-            self._search.leave()
+        if search := self._search:
+            search.leave()
         elif failed and id(module) in self._roots and (loop := self._following()):
             loop.forward_fails(self._is_training(module))
 
@@ -205,8 +201,8 @@ class Watch:
         """It has come, or there is none left."""
         if loop := self._following():
             loop.fetch_ends(id(iterator._dataset), found=not failed)
-        elif self._search is not None and not failed:
-            self._search.fetched(id(iterator._dataset))
+        elif (search := self._search) and not failed:
+            search.fetched(id(iterator._dataset))
 
     @_guarded
     def scaler_begins(self, scaler: object, *_: Any, **__: Any) -> bool:
@@ -247,8 +243,8 @@ class Watch:
     @_guarded
     def step_ends(self, optimizer: Optimizer) -> None:
         """It has stepped."""
-        if self._search is not None:
-            self._record(self._search, optimizer)
+        if search := self._search:
+            self._record(search, optimizer)
         elif loop := self._following():
             loop.update_ends(id(optimizer), optimizer is self._optimizer)
 
@@ -305,8 +301,23 @@ class Watch:
                 )
         raise AssertionError  # there is always another one
 
-    def _switch_off(self) -> None:
+    def _leave(self) -> None:
+        """End the recording as far as it goes; in a forked process, which writes no log."""
+        with suppress(Exception):
+            self._end()
+
+    def _end(self) -> None:
+        """Record nothing more, and let go of what is the program's.
+
+        What is installed in torch stays as long as the process and holds this watch. Through a
+        network whose class the program's main file defines it would hold the variables of that
+        file, which Python then never frees: files that they leave open would stay unwritten.
+        """
+        loop = self._loop
         self.is_off = True
+        self._search = self._loop = self._optimizer = None
+        if loop is not None:
+            loop.close()
 
 
 def _around(

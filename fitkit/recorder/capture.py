@@ -3,8 +3,8 @@
 A mode of torch's dispatcher sees each operator with its tensors, forward and backward. It slows
 the step down, so it is on in the first step and in one more for each new set of shapes.
 Multiplications and additions of matrix products, convolutions and attention are counted, by the
-formulas of ``torch.utils.flop_counter``; element-wise operations are not. A layer that runs a
-product without a formula, or no product at all, has no count.
+formulas of ``torch.utils.flop_counter`` and a few here; element-wise operations are not. A layer
+that runs a product without a formula, or no product at all, has no count.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Capture:
         self.has_failed = False
         self.layers: dict[int, LayerShape] = {}
         self._in_backward = in_backward
-        self._formulas = {**flop_registry, **_attention_of_cpu()}
+        self._formulas = {**flop_registry, **_attention_of_cpu(), **_gradients_of_convolution()}
         self._flow = DataFlow()
         self._stack: list[_Frame] = []
         self._callers: dict[int, int] = {}
@@ -227,6 +227,23 @@ def _attention_of_cpu() -> dict[Any, Callable[..., int]]:
         aten._scaled_dot_product_flash_attention_for_cpu: forward,
         aten._scaled_dot_product_flash_attention_for_cpu_backward: backward,
     }
+
+
+def _gradients_of_convolution() -> dict[Any, Callable[..., int]]:
+    """Formula of a convolution's gradients; torch's forgets the groups in that of the weight.
+
+    Each of the two, of the input and of the weight, pairs the same elements as the forward pass:
+    an element of the input, one of the weight and one of the output.
+    """
+    import torch
+    from torch.utils.flop_counter import conv_flop_count
+
+    def backward(grad: Any, inputs: Any, weight: Any, *others: Any, **_: Any) -> int:
+        transposed, mask = others[4], list(map(bool, others[7]))
+        forward = conv_flop_count(inputs.shape, weight.shape, grad.shape, transposed)
+        return int(forward) * (mask[0] + mask[1])
+
+    return {torch.ops.aten.convolution_backward: backward}
 
 
 def _dispatch_mode(operator: Callable[..., Any]) -> Any:

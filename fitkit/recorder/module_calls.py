@@ -12,6 +12,7 @@ complete), and the node that made its input as the gradient reaches it.
 
 from __future__ import annotations
 
+import atexit
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -148,6 +149,9 @@ class ModuleCalls:
         self._call = self._around(torch.nn.Module.__call__)
         if modules:
             torch.nn.Module.__call__ = self._call
+            # Else torch would keep the modules, and with their classes the variables of the main
+            # file, at the exit of a program that leaves its recorder open.
+            atexit.register(self.remove)
 
     def _watch(self, index: int) -> _Watched:
         stamp = self._stamp
@@ -170,6 +174,7 @@ class ModuleCalls:
         """Forget what an earlier step may have left behind."""
         self._depth = 0
         self._last: Any = None  # node of the last output
+        self._made: set[int] = set()  # numbers of the nodes that made outputs
         self._task = -1
         self.outermost: list[tuple[Any, ...]] = []
         self.failed = False
@@ -177,6 +182,7 @@ class ModuleCalls:
     def end_step(self) -> None:
         """Let go of the graph."""
         self._last = None
+        self._made.clear()
 
     def in_backward(self) -> bool:
         """Whether gradients are being computed."""
@@ -185,6 +191,8 @@ class ModuleCalls:
     def remove(self) -> None:
         """Watch no more; hooks on nodes vanish with their graph."""
         self._watched.clear()
+        self.end_step()
+        atexit.unregister(self.remove)
         _INERT.add(self._call)
         # What something else has put on top stays, and calls this one, which does nothing then.
         while (top := self._torch.nn.Module.__call__) in _INERT:
@@ -238,6 +246,8 @@ class ModuleCalls:
         node, fresh, again = begun
         self._stamp(watched.recompute_end if again else watched.forward_end)
         self._depth -= 1
+        if not self._watched:
+            return  # nothing is, since the call began
         try:
             self._follow(watched, output, node, fresh)
             if self.capture is not None:
@@ -256,8 +266,7 @@ class ModuleCalls:
 
     def _give_up(self, error: Exception) -> None:
         self.given_up = f"{type(error).__name__}: {error}"
-        if self._watched:  # said once: calls that are under way may fail, too
-            _LOGGER.warning("layers are no longer recorded: %s", self.given_up)
+        _LOGGER.warning("layers are no longer recorded: %s", self.given_up)
         self.failed = True
         self.remove()
 
@@ -265,25 +274,39 @@ class ModuleCalls:
         """Put the hooks on the nodes that made the output and the input of a call."""
         made = getattr(output, "grad_fn", None)
         if made is None:
-            made = self._first_of(watched, output, node)
-        if made is None or made is node:
-            return  # it builds no graph, or returns what it was given
-        if made is not self._last:
-            self._last = made
+            made = self._follow_several(watched, output, node)
+        elif made is node:
+            return  # it returns what it was given
+        elif self._is_new(made):
             if type(output) is self._torch.Tensor and self.capture is None:
                 _hook_cheaply(output, made, watched.begin)
             else:
                 self._on(made, watched.begin)
+        if made is None:
+            return  # nor does it build a graph
+        self._last = made
         if fresh:
             self._on(node, watched.end)
 
-    def _first_of(self, watched: _Watched, output: Any, node: Any) -> Any:
-        """The node that made the first of several tensors; the others are hooked, too."""
-        nodes = _nodes_of(output)
-        for other in nodes[1:]:
-            if other is not node:
-                self._on(other, watched.again)
+    def _follow_several(self, watched: _Watched, output: Any, node: Any) -> Any:
+        """Put hooks on the nodes that made several tensors; returns the first, if there is one."""
+        nodes = [made for made in _nodes_of(output) if made is not node]
+        hooks = watched.begin
+        for made in filter(self._is_new, nodes):
+            self._on(made, hooks)
+            hooks = watched.again
         return nodes[0] if nodes else None
+
+    def _is_new(self, node: Any) -> bool:
+        """Whether no module returned it before: the gradient is that one's, if it was called here.
+
+        A node's number, counted in its thread, tells without keeping the graph.
+        """
+        number = node._sequence_nr()
+        if number in self._made:
+            return False
+        self._made.add(number)
+        return True
 
     def _on(self, node: Any, hooks: Hooks) -> None:
         for hook in hooks.values():

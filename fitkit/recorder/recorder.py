@@ -281,17 +281,17 @@ class Recorder:
         """
         if self._closed:
             return
-        if self._in_step:
-            self.end_step(disturbed_by="exception" if exception else "close")
-        self._phases.close()
-        self._closed = True
-        self._calls.remove()
-        for handle in self._handles:
-            handle.remove()
-        end = {"n_steps": self._step + 1, **clocks(), "layers_missing": self._calls.given_up}
-        end["exception"] = None if exception is None else type(exception).__name__
-        self._log.write("end", {key: value for key, value in end.items() if value is not None})
-        self._log.close()
+        try:
+            if self._in_step:
+                self.end_step(disturbed_by="exception" if exception else "close")
+            self._phases.close()
+            end = {"n_steps": self._step + 1, **clocks(), "layers_missing": self._calls.given_up}
+            end["exception"] = None if exception is None else type(exception).__name__
+            self._log.write("end", {key: value for key, value in end.items() if value is not None})
+        finally:
+            self._closed = True
+            self._let_go()
+            self._log.close()
 
     def __enter__(self) -> Self:
         return self
@@ -305,6 +305,13 @@ class Recorder:
         self.close(exception)
 
     # --- inside -------------------------------------------------------------------------------
+
+    def _let_go(self) -> None:
+        """Leave the model and the optimizer as they were, and keep neither."""
+        self._calls.remove()
+        self._network.watched.clear()
+        for handle in self._handles:
+            handle.remove()
 
     def _make_stamps(self) -> None:
         append = self._stamps.append

@@ -65,7 +65,8 @@ def test_the_command_runs_unchanged(fitkit_process: Run, tmp_path: Path) -> None
     assert done.out.splitlines() == [str(own), "[] False", "typed ['--', '-d', '--json']"]
     said, what, hint = done.err.splitlines()
     assert said == "said"
-    assert what.startswith("error: nothing was recorded: ")
+    assert what.startswith("error: the command ended with status 5, and nothing was recorded: ")
+    assert "-I" not in hint
     assert hint.startswith("  ")
     assert not (tmp_path / "logs").exists()
 
@@ -107,9 +108,17 @@ def test_without_torch_the_message_says_so(
     monkeypatch.setattr("fitkit.cli.record.find_spec", lambda name: None)
     done = fitkit_run("record", "-d", tmp_path / "logs", "--", "true")
     assert done.status == 0
-    what, hint = done.complaint
+    what, hint = done.err.splitlines()
+    assert what.startswith("warning: nothing was recorded: ")
     assert "has no torch" in what
     assert "pip install 'fitkit[torch]'" in hint
+
+
+def test_of_several_folders_the_last_one_holds(fitkit_run: Run, tmp_path: Path) -> None:
+    first, last = tmp_path / "first", tmp_path / "last"
+    done = fitkit_run("record", "--json", "-d", first, "-d", last, "--", "true")
+    assert json.loads(done.out)["folder"] == str(last)
+    assert "the last one" in " ".join(fitkit_run("record", "--help").out.split())
 
 
 def test_the_help_has_an_example(fitkit_run: Run) -> None:
@@ -131,6 +140,45 @@ def test_signals_reach_the_command(
         time.sleep(0.02)
     process.send_signal(number)
     assert process.wait(timeout=60) == status
+
+
+COUNTING = """
+import pathlib, signal, sys, time
+seen, stop = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+def note(number, frame):
+    with seen.open("a") as file:
+        print(signal.Signals(number).name, file=file)
+for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+    signal.signal(getattr(signal, name), note)
+seen.touch()
+while not stop.exists():
+    time.sleep(0.01)
+"""
+
+
+@pytest.mark.parametrize("to_group", [True, False])
+def test_each_signal_reaches_the_command_once(
+    command: list[str], tmp_path: Path, to_group: bool
+) -> None:
+    """That of a whole process group by itself."""
+    seen, stop = tmp_path / "seen", tmp_path / "stop"
+    words = [*command, "record", "-d", str(tmp_path / "logs"), "--", PYTHON, "-c", COUNTING]
+    process = subprocess.Popen(
+        [*words, str(seen), str(stop)], stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    while not seen.exists():
+        assert process.poll() is None
+        time.sleep(0.02)
+    names = ["SIGINT", "SIGTERM", "SIGHUP", "SIGINT"]
+    for count, name in enumerate(names, start=1):
+        (os.killpg if to_group else os.kill)(process.pid, getattr(signal, name))
+        while len(seen.read_text(encoding="utf-8").splitlines()) < count:
+            assert process.poll() is None
+            time.sleep(0.02)
+        time.sleep(0.3)  # a second one would come meanwhile
+    stop.touch()
+    assert process.wait(timeout=60) == 0
+    assert seen.read_text(encoding="utf-8").splitlines() == names
 
 
 def test_a_run_goes_to_a_folder_of_its_own(tmp_path: Path) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import json
 import subprocess
 import sys
+import weakref
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -167,6 +170,82 @@ def test_a_fault_ends_the_recording_and_says_why(capsys: pytest.CaptureFixture[s
     err = capsys.readouterr().err
     assert err.startswith("fitkit: recording stopped, AttributeError: ")
     assert err.count("\n") == 1
+
+
+# It trains, and leaves a file open that only the end of Python writes.
+LEAVING = """
+import os, sys
+import torch
+losses = open(sys.argv[1], "w")
+class Net(torch.nn.Linear):
+    def forward(self, x):  # a function holds the variables of its file
+        return super().forward(x)
+torch.manual_seed(0)
+torch.set_num_threads(1)
+net = Net(4, 2)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+if sys.argv[2:]:
+    from fitkit.recorder import Recorder
+    recorder = Recorder(sys.argv[2], net, optimizer=optimizer)  # never closed
+    recorder.begin_step()
+for step in range(4):
+    loss = net(torch.ones(3, 4)).square().sum()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    print(loss.item().hex(), file=losses)
+losses.flush()
+if os.fork() == 0:
+    losses = open(sys.argv[1] + ".forked", "w")
+    print("forked", file=losses)
+    sys.exit()
+os.wait()
+print("end", file=losses)
+"""
+
+
+def test_files_that_a_program_leaves_open_are_written(tmp_path: Path) -> None:
+    """Nothing of ours keeps the network, its class and with it the variables of the program."""
+    program = tmp_path / "program.py"
+    program.write_text(LEAVING, encoding="utf-8")
+    watched = Setting(str(tmp_path / "logs")).environment()
+    recorded, bare = tmp_path / "recorded", tmp_path / "bare"
+    processes = [
+        subprocess.Popen([sys.executable, program, recorded, tmp_path / "own"], env=watched),
+        subprocess.Popen([sys.executable, program, bare]),
+    ]
+    assert [process.wait(timeout=300) for process in processes] == [0, 0]
+    assert bare.read_bytes().count(b"\n") == 5
+    assert recorded.read_bytes() == bare.read_bytes()
+    for path in (recorded, bare):
+        assert path.with_suffix(".forked").read_text(encoding="utf-8") == "forked\n"
+    log = (tmp_path / "logs/recorder_rank0.jsonl").read_text(encoding="utf-8")
+    assert log.count('"kind":"step"') == 3
+
+
+@pytest.mark.parametrize("end", ["close", "stop"])
+def test_nothing_of_the_program_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    from fitkit.recorder.automatic import Watch
+
+    monkeypatch.setattr(torch.nn.Module, "__call__", torch.nn.Module.__call__)
+    net = torch.nn.Sequential(torch.nn.Linear(2, 2))
+    optimizer = torch.optim.SGD(net.parameters())
+    watch = Watch(0.0, Setting(str(tmp_path)))
+    watch._put_around_modules()
+    for _ in range(3):
+        net(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+        watch.step_begins(optimizer)
+        watch.step_ends(optimizer)
+    assert watch._loop is not None
+    watch.close() if end == "close" else watch.stop("a fault")
+    assert (watch._loop, watch._optimizer, watch._search) == (None, None, None)
+    kept = [weakref.ref(net), weakref.ref(net[0]), weakref.ref(optimizer)]
+    del net, optimizer
+    gc.collect()
+    assert [reference() for reference in kept] == [None] * 3
 
 
 def test_a_call_is_the_same_with_a_word_before_and_after() -> None:

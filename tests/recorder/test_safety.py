@@ -113,6 +113,48 @@ def test_functions_between_layers_belong_to_the_module_that_calls_them(
     assert found.phases(1, "backward") == {"other": 0}
 
 
+@pytest.mark.parametrize("order", ["loss first", "logits first", "by a module", "early", "nested"])
+def test_a_network_that_returns_what_a_layer_does(
+    clock: Any, tmp_path: Path, parsed: Any, order: str
+) -> None:
+    """As those of Hugging Face do: the loss, and the logits that it was computed from."""
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.head, self.loss = Work(clock), Work(clock), nn.MSELoss()
+
+        def forward(self, x: Any) -> Any:
+            body = self.body(x)
+            logits = self.head(body)
+            if order == "early":
+                return body, Spending.apply(logits.sum(), clock)
+            measure = self.loss if order == "by a module" else F.mse_loss
+            loss = Spending.apply(measure(logits, torch.zeros_like(logits)), clock)
+            made = [("logits", logits), ("loss", loss)]
+            return dict(made if order != "loss first" else reversed(made))
+
+    class Outer(nn.Sequential):
+        def forward(self, x: Any) -> Any:
+            return {"again": super().forward(x)}
+
+    net = Outer(Net()) if order == "nested" else Net()
+    with Recorder(tmp_path, net) as recorder:
+        for _ in range(3):
+            with recorder.step():
+                with recorder.phase("forward"):
+                    made = net(torch.ones(2, 4, requires_grad=True))
+                made = made.get("again", made) if isinstance(made, dict) else made
+                loss = made["loss"] if isinstance(made, dict) else made[0].sum() + made[1]
+                with recorder.phase("backward"):
+                    loss.backward()
+    found = parsed(tmp_path)
+    names = ["0.body", "0.head", "0"] if order == "nested" else ["body", "head", "Net"]
+    assert of_layers(found, "backward") == dict.fromkeys(names, (2, 30))
+    for name in names[:2]:
+        assert found.layer(name, "backward").flop == 2 * found.layer(name).flop
+
+
 @pytest.mark.parametrize("use_reentrant", [True, False])
 def test_recomputed_activations(
     clock: Any, tmp_path: Path, parsed: Any, grads: Any, use_reentrant: bool

@@ -73,6 +73,32 @@ class Residual(nn.Module):
         return self.last(joined.view(-1, 12))
 
 
+@pytest.mark.parametrize(
+    ("layer", "shape", "forward"),
+    [
+        (nn.Conv1d(64, 64, 3, padding=1, groups=64), (8, 64, 1), 2 * 8 * 64 * 3),
+        (nn.Conv2d(8, 16, 3, stride=2, groups=2), (16, 8, 31, 31), 2 * 16 * 225 * 16 * 4 * 9),
+        (nn.Conv2d(8, 16, 3, stride=2), (16, 8, 31, 31), 2 * 16 * 225 * 16 * 8 * 9),
+        # Each element of the input meets the weights of its group.
+        (nn.ConvTranspose1d(6, 4, 5, groups=2), (3, 6, 7), 2 * 3 * 7 * 6 * 2 * 5),
+    ],
+)
+def test_gradients_of_convolutions_in_groups(
+    tmp_path: Path, parsed: Any, layer: Any, shape: tuple[int, ...], forward: int
+) -> None:
+    x = torch.randn(shape)
+    found = recorded(layer, tmp_path / "weight", parsed, x, x)
+    name = type(layer).__name__
+    assert found.layer(name).flop == forward
+    assert found.layer(name, "backward").flop == forward  # nothing needs that of the input
+    x.requires_grad_()
+    found = recorded(layer, tmp_path / "both", parsed, x, x)
+    assert found.layer(name, "backward").flop == 2 * forward
+    layer.requires_grad_(False)
+    found = recorded(layer, tmp_path / "input", parsed, x, x)
+    assert found.layer(name, "backward").flop == forward
+
+
 def test_edges_through_functions(tmp_path: Path, parsed: Any) -> None:
     found = recorded(Residual(), tmp_path, parsed, torch.ones(2, 4))
     assert found.edges() == {
