@@ -15,7 +15,7 @@ from fitkit.cli import cli
 from fitkit.cli.options import common, print_json, say
 from fitkit.errors import InputError
 
-_SAMPLES = ("cntk", "pytorch", "torque/synthetic_20260301")
+_SAMPLES = ("cntk", "pytorch", "recorder", "torque/synthetic_20260301")
 _NO_SAMPLES = "the sample runs are not installed"
 
 
@@ -42,7 +42,7 @@ def commands(folder: Path, data: Path) -> list[list[str]]:
         ["show", runs],
         [
             "validate", runs, "--recipe", "phases", "--where",
-            'framework == "pytorch" and instrument == "recorder" and n_workers == 1',
+            'instrument == "recorder" and n_workers == 1',
             "--leave-out", "local_batch", "--keep-smallest", "--statistic", "min",
             "-o", str(folder / "phases.html"),
         ],

@@ -18,6 +18,7 @@ SAMPLES = [
     "kineto/vggsmall_w2_b16",
     "nccl_tests/synthetic_all_reduce_n16.txt",
     "pytorch/vggsmall_w2_b4_rep1",
+    "recorder/vggsmall_w2_b4_rep1",
     "torque/synthetic_20260301",
     "training_log/deepspeed_zero2_w2.log",
     "training_log/synthetic_megatron_core.log",
