@@ -230,9 +230,9 @@ def speed(shared: Path, hta_python: str | None, repeats: int) -> bool:
                 theirs = cost(rival, "hta", path, 1)
         others = {"HTA": size / theirs.cpu_s} if theirs else {}
         rate = size / ours.cpu_s
-        speeds.append(
-            Line(f"speed, {name}", rate, others=others, unit="MB/s", least=LEAST_MB_PER_S)
-        )
+        # The larger one tells whether speed depends on size; it has no bar of its own.
+        least = LEAST_MB_PER_S if n_mb == min(SIZES.values()) else None
+        speeds.append(Line(f"speed, {name}", rate, others=others, unit="MB/s", least=least))
         memory = {"HTA": theirs.peak_mb} if theirs else {}
         peaks.append(Line(f"memory, {name}", ours.peak_mb, MOST_MB, memory, unit="MB"))
         if theirs:
