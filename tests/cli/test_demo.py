@@ -15,7 +15,10 @@ from fitkit.dataset import Dataset
 from fitkit.errors import InputError
 
 Run = Callable[..., Any]
-CHOICE = ("pytorch/tinygpt_w1_b[148]_rep1", "cntk/shape_mlpw_*_mb[36]*_rep1")
+CHOICE = (
+    "pytorch/tinygpt_w1_b[148]_rep1", "recorder/tinygpt_w1_b[148]_rep1",
+    "cntk/shape_mlpw_*_mb[36]*_rep1",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +29,8 @@ def few_samples(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
     for pattern in CHOICE:
         for run in data.glob(pattern):
             shutil.copytree(run, folder / run.relative_to(data))
-    for name in ("README.md", "cntk/run.toml", "pytorch/run.toml", "torque/synthetic_20260301"):
+    runs = [f"{name}/run.toml" for name in ("cntk", "pytorch", "recorder")]
+    for name in ("README.md", *runs, "torque/synthetic_20260301"):
         (folder / name).parent.mkdir(exist_ok=True)
         shutil.copy(data / name, folder / name)
     return package
