@@ -20,6 +20,8 @@ MODULES = [
 
 @pytest.mark.parametrize("name", MODULES)
 def test_examples(name: str):
+    if name == "fitkit.recorder.automatic":
+        pytest.importorskip("torch")
     names = {"pd": pd, "fitkit": fitkit, "LinearModel": LinearModel, "GroupedModel": GroupedModel}
     failed, _ = doctest.testmod(importlib.import_module(name), extraglobs=names)
     assert failed == 0
