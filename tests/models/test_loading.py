@@ -143,7 +143,7 @@ def test_whatever_is_damaged_is_a_schema_error_or_does_no_harm(recipe_frame, nam
     whole = json.dumps(fitkit.fit(frame, name).to_dict())
     n_refused = 0
     for route in places(json.loads(whole)):
-        for value in ("x", None, {}, -1, [[1]]):
+        for value in ("x", None, [], {}, -1, 1e9, [[1]]):
             state = json.loads(whole)
             set_at(*route, value)(state)
             path.write_text(json.dumps(state), encoding="utf-8")
