@@ -154,11 +154,12 @@ def phase_notes(dataset: Dataset, run_ids: Collection[str]) -> list[str]:
 def _disturbed_notes(dataset: Dataset, run_ids: Collection[str]) -> list[str]:
     steps = dataset.read("steps", ["run_id", "rank", "n_steps", "disturbed_by"])
     steps = steps[steps.run_id.isin(list(run_ids))]
-    odd = steps[steps.disturbed_by.notna()]
+    left_out = _left_out(steps)
+    kept = steps.disturbed_by.notna() & ~left_out
     notes = []
     for rows, what in (
-        (odd[_left_out(steps)[odd.index]], "left out"),
-        (odd[~_left_out(steps)[odd.index]], "kept, since their ranks have no others"),
+        (steps[left_out], "left out"),
+        (steps[kept], "kept, since their ranks have no others"),
     ):
         if len(rows):
             why = ", ".join(sorted(rows.disturbed_by.unique()))

@@ -100,7 +100,7 @@ def discover(
     ]
     recognised = []
     for file in _without_twins(files):
-        parser = chosen or _recognise(file)
+        parser = _taken(file, chosen) if chosen else _recognise(file)
         if isinstance(parser, SourceResult):
             results.append(parser)
         else:
@@ -115,6 +115,17 @@ def _chosen(options: Options) -> Parser | None:
     if options.format:
         raise ValueError("a format and a mapping: a mapping says itself how a table is to be read")
     return TableParser(read_mapping(options.mapping))
+
+
+def _taken(file: SourceFile, parser: Parser) -> Parser | SourceResult:
+    """The parser that the user named, unless nothing can be read: a .zip of several files."""
+    try:
+        file.head(1)
+    except FitkitError as error:
+        return SourceResult(file.label, parser.name, "failed", error=str(error), hint=error.hint)
+    except OSError as error:
+        return unreadable(file.label, parser.name, error)
+    return parser
 
 
 def _recognise(file: SourceFile) -> Parser | SourceResult:
@@ -152,13 +163,9 @@ def form_sources(
 ) -> tuple[list[tuple[Source, Parser]], list[SourceResult]]:
     """Families of files as sources, in the order of their labels, and what failed on the way."""
     by_parser: dict[str, tuple[Parser, list[SourceFile]]] = {}
-    sources, results = [], []
     for file, parser in files:
-        fault = _fault(file, parser)
-        if fault:
-            results.append(fault)
-        else:
-            by_parser.setdefault(parser.name, (parser, []))[1].append(file)
+        by_parser.setdefault(parser.name, (parser, []))[1].append(file)
+    sources, results = [], []
     for parser, members in by_parser.values():
         families = _families(parser, members)
         if isinstance(families, Exception):
@@ -171,17 +178,6 @@ def form_sources(
             else:
                 sources.append((source, parser))
     return sorted(sources, key=lambda pair: (pair[0].label, pair[0].files[0].label)), results
-
-
-def _fault(file: SourceFile, parser: Parser) -> SourceResult | None:
-    """What is wrong with a file whose first bytes cannot be had, such as a .zip of several."""
-    try:
-        file.head(1)
-    except FitkitError as error:
-        return SourceResult(file.label, parser.name, "failed", error=str(error), hint=error.hint)
-    except OSError as error:
-        return unreadable(file.label, parser.name, error)
-    return None
 
 
 def _families(

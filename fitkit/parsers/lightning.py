@@ -14,7 +14,7 @@ from itertools import zip_longest
 from statistics import median
 
 from fitkit.errors import ParseError
-from fitkit.parsers.source import Source, SourceFile
+from fitkit.parsers.source import Source, SourceFile, group_by_file
 from fitkit.parsers.values import MANY, count, disagree, number
 from fitkit.records import Phase, Record, Run, Step
 
@@ -64,7 +64,7 @@ class LightningParser:
 
     def group(self, files: Sequence[SourceFile]) -> list[tuple[SourceFile, ...]]:
         """One run is one file."""
-        return [(file,) for file in files]
+        return group_by_file(files)
 
     def parse(self, source: Source) -> Iterator[Record]:
         """Yield the run and, where the callback measured them, its steps and evaluations.

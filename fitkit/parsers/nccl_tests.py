@@ -15,8 +15,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from fitkit.errors import ParseError
-from fitkit.parsers.source import Source, SourceFile
-from fitkit.parsers.training_log.quantities import LARGEST, TIME, TOLERANCE, differs, rounding
+from fitkit.parsers.source import Source, SourceFile, group_by_file
+from fitkit.parsers.training_log.quantities import LARGEST, TIME, rounding
+from fitkit.parsers.values import TOLERANCE, disagree
 from fitkit.records import Comm, Record, Run
 
 # Name of the program without _perf, our name, what busbw is by algbw without the ranks' share.
@@ -127,7 +128,7 @@ class NcclTestsParser:
 
     def group(self, files: Sequence[SourceFile]) -> list[tuple[SourceFile, ...]]:
         """Every file for itself."""
-        return [(file,) for file in files]
+        return group_by_file(files)
 
     def parse(self, source: Source) -> Iterator[Record]:
         """Yield a run and its collectives for each test.
@@ -263,7 +264,7 @@ def _contradictions(test: _Test, factor: float) -> list[_Measurement]:
         row for row in test.rows
         if abs(float(row.busbw) - factor * float(row.algbw))
         > rounding(row.busbw) + factor * rounding(row.algbw)
-        and differs(float(row.busbw), factor * float(row.algbw))
+        and disagree(float(row.busbw), factor * float(row.algbw))
     ]  # fmt: skip
 
 
@@ -365,7 +366,7 @@ def _check(source: Source, test: _Test, op: str, n_ranks: int | None, is_stated:
         note(test.file, odd[0].line, "busbw_mismatch", text)
     wrong = [
         row for row in test.rows
-        if differs(row.n_bytes / row.seconds / 1e9, float(row.algbw))
+        if disagree(row.n_bytes / row.seconds / 1e9, float(row.algbw))
         and abs(row.n_bytes / row.seconds / 1e9 - float(row.algbw)) > rounding(row.algbw)
     ]  # fmt: skip
     if wrong:

@@ -361,6 +361,11 @@ class Parser(Protocol):
         """
 
 
+def group_by_file(files: Sequence[SourceFile]) -> list[tuple[SourceFile, ...]]:
+    """Families for formats where one file is one run, or holds several of its own."""
+    return [(file,) for file in files]
+
+
 def group_by_folder(files: Sequence[SourceFile]) -> list[tuple[SourceFile, ...]]:
     """Families for formats where one run is one folder."""
     folders: dict[Path, list[SourceFile]] = {}

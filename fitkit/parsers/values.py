@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 MANY = 1 << 53  # of anything: nonsense, and more than a table holds exactly
+TOLERANCE = 0.05  # by which two statements of one quantity may differ
 
 
 def number(value: object) -> float | None:
@@ -33,4 +34,4 @@ def text(value: object) -> str | None:
 
 def disagree(stated: float, measured: float) -> bool:
     """Whether two statements of one quantity contradict each other: by more than 5 %."""
-    return abs(stated - measured) > 0.05 * abs(measured)
+    return abs(stated - measured) > TOLERANCE * abs(measured)

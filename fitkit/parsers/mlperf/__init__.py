@@ -12,7 +12,7 @@ from fitkit.parsers.mlperf.description import Evidence, describe
 from fitkit.parsers.mlperf.intervals import Timeline
 from fitkit.parsers.mlperf.lines import FACTS, SIGN, Event, read_log
 from fitkit.parsers.mlperf.progress import progress
-from fitkit.parsers.source import Source, SourceFile
+from fitkit.parsers.source import Source, SourceFile, group_by_file
 from fitkit.records import Record, Run
 
 
@@ -28,7 +28,7 @@ class MlperfParser:
 
     def group(self, files: Sequence[SourceFile]) -> list[tuple[SourceFile, ...]]:
         """One run is one file."""
-        return [(file,) for file in files]
+        return group_by_file(files)
 
     def parse(self, source: Source) -> Iterator[Record]:
         """Yield the run with its phases and its groups of steps.

@@ -52,6 +52,7 @@ class TextRank:
     n_steps: int | None = None  # that the log announces
     init_s: float | None = None
     started: datetime | None = None  # local time
+    has_nan: bool = False  # a loss is not a number
 
 
 @dataclass
@@ -68,28 +69,40 @@ def read_text_log(source: Source, file: SourceFile, log: TextLog) -> None:
     Raises
     ------
     ParseError
-        At a step line that cannot be read, or if another file is the same rank's.
+        At a step line that cannot be read, if another file is the same rank's, or if no line is
+        one of such a log.
     """
-    has_nan = False
+    is_ours = False
     for number, line in source.lines(file):
         found = LINE.match(line)
-        if not found:
-            if re.match(r"^\d{4}-\d\d-\d\d .*\bstep_time\b", line):
-                source.problems.bad_line(file, number, line)
-            continue
-        rank = _rank(log, int(found["rank"]), file)
-        if rank.started is None:
-            rank.started = _instant(found["stamp"])
-        text = found["text"]
-        if not _LIKE_A_STEP.search(text):
-            _read_facts(log, rank, text)
-        elif step := _step(source, file, number, text):
-            _add_step(rank, step)
-            if "nan" in step["loss"] and not has_nan:
-                has_nan = True
-                source.problems.note(file, number, "nan_loss", "the loss is not a number")
-        else:
+        if found:
+            _read_line(source, number, found, _rank(log, int(found["rank"]), file), log)
+        elif re.match(r"^\d{4}-\d\d-\d\d .*\bstep_time\b", line):
             source.problems.bad_line(file, number, line)
+        else:
+            continue
+        is_ours = True
+    if not is_ours:
+        raise ParseError(
+            file.label, 0, "no line of a PyTorch text log", "leave out --format, or name another"
+        )
+
+
+def _read_line(
+    source: Source, number: int, line: re.Match[str], rank: TextRank, log: TextLog
+) -> None:
+    text = line["text"]
+    if rank.started is None:
+        rank.started = _instant(line["stamp"])
+    if not _LIKE_A_STEP.search(text):
+        _read_facts(log, rank, text)
+    elif step := _step(source, rank.file, number, text):
+        _add_step(rank, step)
+        if "nan" in step["loss"] and not rank.has_nan:
+            rank.has_nan = True
+            source.problems.note(rank.file, number, "nan_loss", "the loss is not a number")
+    else:
+        source.problems.bad_line(rank.file, number, line.string)
 
 
 def _step(source: Source, file: SourceFile, number: int, text: str) -> re.Match[str] | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from fitkit.parsers.source import Source, SourceFile
+from fitkit.parsers.source import Source, SourceFile, group_by_file
 from fitkit.parsers.table.making import RecordMaker
 from fitkit.parsers.table.mapping import TableMapping
 from fitkit.parsers.table.mapping_file import read_mapping
@@ -39,7 +39,7 @@ class TableParser:
 
     def group(self, files: Sequence[SourceFile]) -> list[tuple[SourceFile, ...]]:
         """Every file is a family of its own."""
-        return [(file,) for file in files]
+        return group_by_file(files)
 
     def parse(self, source: Source) -> Iterator[Record]:
         """Yield the records of one table.

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from fitkit.parsers.source import Source, SourceFile
+from fitkit.parsers.source import Source, SourceFile, group_by_file
 from fitkit.parsers.torque.fields import STAMP
 from fitkit.parsers.torque.hosts import compact_hosts, expand_hosts
 from fitkit.parsers.torque.joining import Ledger
@@ -37,7 +37,7 @@ class TorqueParser:
 
     def group(self, files: Sequence[SourceFile]) -> list[tuple[SourceFile, ...]]:
         """Every file is a family of its own."""
-        return [(file,) for file in files]
+        return group_by_file(files)
 
     def parse(self, source: Source) -> Iterator[Job]:
         """Yield one job per attempt, in the order in which the jobs appear.

@@ -10,8 +10,9 @@ from typing import Any
 
 from fitkit.parsers.source import Source, SourceFile
 from fitkit.parsers.training_log.findings import Findings, Phases, Span, Timing
-from fitkit.parsers.training_log.quantities import LARGEST, TOLERANCE, differs
+from fitkit.parsers.training_log.quantities import LARGEST
 from fitkit.parsers.training_log.timers import PhaseTime
+from fitkit.parsers.values import TOLERANCE, disagree
 from fitkit.records import Phase, Record, Run, Step
 
 # Of several programs in one log the first states the steps, the others repeat them.
@@ -207,7 +208,7 @@ def _sum_named(phases: Phases) -> float:
 
 def _check_rates(source: Source, timings: Sequence[Timing]) -> None:
     stated = [t for t in timings if t.rate is not None and t.samples]
-    wrong = [t for t in stated if differs(t.rate or 0.0, (t.samples or 0) / (t.seconds or 1.0))]
+    wrong = [t for t in stated if disagree(t.rate or 0.0, (t.samples or 0) / (t.seconds or 1.0))]
     if wrong:
         worst = max(wrong, key=lambda t: abs(math.log(_ratio(t))))
         source.problems.note(

@@ -10,7 +10,6 @@ COUNT = r"\d{1,12}"
 TIME = r"\d{1,12}(?:\.\d{0,16})?(?:[eE][-+]?\d{1,2})?"
 LARGEST = 1 << 62  # of counts that are products of others
 Where = tuple[str, int]  # label of a file, and line in it
-TOLERANCE = 0.05  # by which two statements of one quantity may differ
 
 
 def rounding(text: str) -> float:
@@ -18,11 +17,6 @@ def rounding(text: str) -> float:
     digits, _, exponent = text.lower().partition("e")
     decimals = len(digits.partition(".")[2])
     return 0.5 * 10.0 ** (int(exponent or 0) - decimals)
-
-
-def differs(one: float, other: float) -> bool:
-    """Whether two statements of one quantity contradict each other: by more than 5 %."""
-    return abs(one - other) > TOLERANCE * max(abs(one), abs(other))
 
 
 def batch_of(lines: Sequence[tuple[str, str]]) -> int | None:

@@ -76,7 +76,7 @@ def test_workers(describe: Any) -> None:
 
 
 def test_what_the_launcher_prints(describe: Any) -> None:
-    run = describe("+ echo ':::DLPAL /mnt/maskrcnn.sif 1841 2 node[001-002]'")
+    run = describe("+ echo ':::DLPAL maskrcnn.sif 1841 2 node[001-002]'")
     assert (run.job_id, run.n_nodes) == ("1841", 2)
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fitkit.errors import ParseError
 from fitkit.parsers.pytorch import PyTorchParser
+from fitkit.parsers.source import Source, SourceFile
 from fitkit.records import Phase, Step
 
 STAMP = "2026-11-30 11:10:01,632 [rank0] INFO "
@@ -141,3 +143,10 @@ def test_facts_of_the_wrong_kind_are_not_known(line: Text, log: Read) -> None:
 @pytest.mark.parametrize("head", [HEAD.encode(), b"noise\r" + HEAD.encode()])
 def test_recognises_its_own(head: bytes) -> None:
     assert PyTorchParser().recognises(head) is True
+
+
+def test_a_log_of_something_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "train.log").write_text(" iteration 1/ 10 | elapsed time (ms): 700.0 |\n" * 3)
+    source = Source("train.log", (SourceFile(tmp_path / "train.log", "train.log"),))
+    with pytest.raises(ParseError, match="no line of a PyTorch text log"):
+        list(PyTorchParser().parse(source))
