@@ -17,6 +17,8 @@ PhaseName = Literal[
     "hold", "queue", "prologue", "launch", "init", "staging", "precompute", "io", "forward",
     "backward", "compute", "comm", "wait", "grad_accumulate", "optimizer", "checkpoint", "eval",
     "teardown", "other", "step", "epoch", "train", "total",
+    # Trial epochs of an adaptive search, e.g. for the best minibatch size.
+    "search",
     # What a device did in a step, or a gap of it: only below the parent "device".
     "device", "overlap", "copy", "idle", "launch_gap",
 ]  # fmt: skip
@@ -79,7 +81,11 @@ class Run:
     global_batch: Annotated[int | None, "samples a step, all workers together"] = None
     local_batch: Annotated[float | None, "samples a step and effective worker"] = None
     precision: Annotated[str | None, "element type of the parameters"] = None
-    sync_method: Annotated[str | None, "data_parallel or single"] = None
+    sync_method: Annotated[
+        str | None,
+        "single, data_parallel, data_parallel_async (aggregation overlaps the next step), "
+        "model_averaging, block_momentum or asynchronous (parameter server)",
+    ] = None
     n_params: Annotated[int | None, "trained parameters that the log states"] = None
     n_threads: Annotated[int | None, "compute threads a worker"] = None
     instrument: Annotated[
@@ -101,6 +107,20 @@ class Run:
     hidden_size: Annotated[int | None, "width of a transformer, if the log says"] = None
     n_heads: Annotated[int | None, "attention heads of a layer, if the log says"] = None
     n_layers: Annotated[int | None, "layers of a transformer, if the log says"] = None
+    build: Annotated[str | None, "commit that the framework was built from"] = None
+    host: Annotated[str | None, "machine of rank 0, as the log names it"] = None
+    n_workers_requested: Annotated[int | None, "workers that were asked for, if it says"] = None
+    n_workers_available: Annotated[int | None, "workers that were started, if it says"] = None
+    gradient_bits: Annotated[int | None, "bits a gradient value is sent with, if it says"] = None
+    block_samples: Annotated[
+        int | None, "samples of a worker between two synchronisations, if the log says"
+    ] = None
+    epoch_samples: Annotated[int | None, "samples of a whole epoch, if the log says"] = None
+    counted_samples: Annotated[
+        str | None, "what the log's own counts are of: global (all workers) or local (one)"
+    ] = None
+    learning_rate: Annotated[float | None, "of the first epoch, for a sample"] = None
+    momentum: Annotated[float | None, "of the first epoch, for a minibatch"] = None
     family: Annotated[
         str | None, "runs of one submission that differ in scale alone; related runs are pooled"
     ] = None
@@ -122,6 +142,9 @@ class Step:
     disturbed_by: Annotated[
         str | None, "why the group is no sample of training, e.g. profiler start; fits leave it out"
     ] = None
+    attempt: Annotated[
+        int | None, "how often training had been started, counted from 1; epochs can repeat"
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +162,15 @@ class Phase:
     cpu_s: Annotated[float | None, "CPU time, all occurrences together"] = None
     n: Annotated[int, "occurrences"] = 1
     n_bytes: Annotated[int | None, "bytes moved"] = None
-    min_s: Annotated[float | None, "shortest occurrence, when n > 1"] = None
-    max_s: Annotated[float | None, "longest occurrence, when n > 1"] = None
+    min_s: Annotated[
+        float | None, "shortest occurrence; of one dated to the second, the least it can be"
+    ] = None
+    max_s: Annotated[
+        float | None, "longest occurrence; of one dated to the second, the most it can be"
+    ] = None
+    attempt: Annotated[
+        int | None, "how often training had been started, counted from 1; epochs can repeat"
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)

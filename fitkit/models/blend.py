@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,10 +15,6 @@ from fitkit.models.intervals import log_interval
 from fitkit.models.kinds import model_from_dict, model_to_dict
 from fitkit.models.parameters import Parameter, number, plain
 from fitkit.models.regression import absurd
-
-if TYPE_CHECKING:
-    pass
-
 
 class Blend(Estimator):
     """The geometric mean of models that err in different ways.
@@ -89,7 +85,8 @@ class Blend(Estimator):
         Where the models disagree, by so much is the prediction itself in doubt.
         """
         logs = self._logs(X)
-        doubt = logs.std(axis=0)
+        with np.errstate(invalid="ignore"):  # no interval where a model says 0 s
+            doubt = logs.std(axis=0)
         return log_interval(np.exp(logs.mean(axis=0)), self.noise_, self.dof_, level, doubt)
 
     def settled(self) -> Self:
@@ -98,7 +95,8 @@ class Blend(Estimator):
 
     def disagreement(self, X: Any) -> np.ndarray:
         """Log of the longest by the shortest time that its models give, shape ``(rows,)``."""
-        return np.ptp(self._logs(X), axis=0)
+        with np.errstate(invalid="ignore"):  # all of them say 0 s
+            return np.ptp(self._logs(X), axis=0)
 
     @property
     def description(self) -> str:

@@ -162,7 +162,8 @@ def _errors(model: Any, asked: SimpleNamespace, times: np.ndarray) -> np.ndarray
 def _shape(model: Any, known: SimpleNamespace, asked: SimpleNamespace) -> np.ndarray:
     """Width of the model's own interval by its typical one."""
     typical = typical_width(model, known)
-    return own_shape(model.relative_width(asked), typical)
+    with np.errstate(all="ignore"):
+        return own_shape(model.relative_width(asked), typical)
 
 
 def typical_width(model: Any, X: SimpleNamespace) -> float:
