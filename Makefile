@@ -1,7 +1,7 @@
 # Everything that a developer and CI run. PYTHON is that of the environment in use.
 PYTHON ?= python
 
-.PHONY: check test schemas samples accuracy logs fuzz
+.PHONY: check test schemas samples accuracy logs fuzz cntk-run
 
 check:  ## style, types, layers, dependencies, spelling
 	$(PYTHON) -m ruff check .
@@ -34,3 +34,6 @@ logs:  ## write docs/logs.md; on an idle machine, FITKIT_HTA_PYTHON names the ri
 
 fuzz:  ## ten minutes of damaged input to every parser; needs atheris
 	$(PYTHON) benchmarks/fuzz.py --seconds 600
+
+cntk-run:  ## record a run of CNTK 2.7: docs/recording_cntk.md; OPTIONS='--help' lists what can be said
+	$(PYTHON) data/scripts/cntk/record_run.py $(OPTIONS)

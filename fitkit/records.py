@@ -119,6 +119,9 @@ class Run:
     counted_samples: Annotated[
         str | None, "what the log's own counts are of: global (all workers) or local (one)"
     ] = None
+    first_epoch: Annotated[
+        int | None, "number of its first epoch, if it goes on from the checkpoint of another run"
+    ] = None
     learning_rate: Annotated[float | None, "of the first epoch, for a sample"] = None
     momentum: Annotated[float | None, "of the first epoch, for a minibatch"] = None
     family: Annotated[

@@ -39,11 +39,14 @@ VALUES: dict[type, st.SearchStrategy[Any]] = {
 }
 # What may be a number without a unit at the end of its name: positions, codes and ratios.
 BARE_INTEGERS = {
-    "attempt", "epoch", "exit_code", "exit_signal", "first_step", "global_batch", "hidden_size",
-    "layer_index", "line", "micro_batch", "n", "parser_version", "pipeline_parallel", "rank",
-    "sequence_length", "step", "tensor_parallel",
+    "attempt", "block_samples", "epoch", "epoch_samples", "exit_code", "exit_signal",
+    "first_epoch", "first_step", "global_batch", "gradient_bits", "hidden_size", "layer_index",
+    "line", "micro_batch", "n", "parser_version", "pipeline_parallel", "rank", "sequence_length",
+    "step", "tensor_parallel",
 }  # fmt: skip
-BARE_FLOATS = {"flop", "local_batch", "normalised_throughput", "score"}
+BARE_FLOATS = {
+    "flop", "learning_rate", "local_batch", "momentum", "normalised_throughput", "score",
+}  # fmt: skip
 
 
 def records(table: str) -> st.SearchStrategy[list[Record]]:

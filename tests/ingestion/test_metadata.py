@@ -61,7 +61,7 @@ def test_instants_become_utc(tmp_path: Path) -> None:
     [
         ("n_nodes = 1\ndevice = A100", ":2", "Invalid value"),
         ("n_nodes = 1\nn_nodes = 2\n\n", ":2", "Cannot overwrite a value"),
-        ('colour = "red"', "", "no metadata 'colour'; known: device, "),
+        ('colour = "red"', "", "no metadata 'colour'; known: "),
         ('run_id = "x"', "", "no metadata 'run_id'"),
         ('n_workers = "eight"', "", "n_workers = 'eight': expected int"),
         ("n_workers = 8.0", "", "n_workers = 8.0: expected int"),

@@ -15,6 +15,8 @@ DATA = Path(__file__).parents[2] / "data"
 SAMPLES = [
     "cntk/shape_mlpw_128_mb16_rep1",
     "cntk/mlpbig_dp_n2_mb256_rep1",
+    "cntk_methods/mlp_block-momentum_n2_mb128",
+    "cntk_methods/mlp_data-parallel_n2_mb256_restarted",
     "kineto/vggsmall_w2_b16",
     "nccl_tests/synthetic_all_reduce_n16.txt",
     "pytorch/vggsmall_w2_b4_rep1",

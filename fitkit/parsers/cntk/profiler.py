@@ -1,54 +1,35 @@
-"""CNTK's profiler: a summary for each rank and, with node timing, a trace of every event."""
+"""CNTK's profiler: a summary for each rank and, where it wrote one, a trace of every event."""
 
 from __future__ import annotations
 
 import re
-from bisect import bisect_left, bisect_right
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
-from typing import NamedTuple
+from typing import Literal
 
-from fitkit.errors import ParseError
+import numpy as np
+
+from fitkit.parsers.cntk.profiler_events import CSV_HEADER, NO_SPANS, Spans, read_spans
 from fitkit.parsers.source import Source, SourceFile
+
+ITERATION, READ, COMPUTE = "Minibatch Iteration", "Get Minibatch", "Forward + Backward"
+AGGREGATION, POST = "Gradient Aggregation", "Post Processing"
+PHASE_OF = {READ: "io", COMPUTE: "compute", AGGREGATION: "comm", "Weight Update": "optimizer"}
+"""Events that make up a step, and the phase that each is."""
+BOOKKEEPING_S = 1e-3
+"""Post-processing that is shorter writes no checkpoint: real ones print for up to 95 µs."""
 
 _TIME = r"(?:\d{1,12}(?:\.\d{1,9})? ms|\d{1,9}:\d\d:\d\d\.\d{3})"
 _ROW = re.compile(
     rf"^_{{0,2}}(?P<name>[A-Z][\w +]*): +{_TIME} +{_TIME} +(?P<min>{_TIME}) +(?P<max>{_TIME})"
     rf" +(?P<n>\d{{1,12}}) +(?P<total>{_TIME})$"
 )
-_LIKE_A_ROW = re.compile(r"^_{0,2}[A-Z][\w +]*: +[\d.].*ms")
+_LIKE_A_ROW = re.compile(r"^_{0,2}[A-Z][\w +]*: +[-+\d.].*(?: ms|:\d\d\.)")
 _NODE_EVENT = re.compile(r"^(?P<node>\S+)(?P<pass>Forward|Backward)$")
-# Reading, computing and so on by CNTK's names, and the phase that each is.
-PHASE_OF = {
-    "Get Minibatch": "io",
-    "Forward + Backward": "compute",
-    "Gradient Aggregation": "comm",
-    "Weight Update": "optimizer",
-}
-_ITERATION, _POST = "Minibatch Iteration", "Post Processing"
-_PHASE_EVENTS = {*PHASE_OF, _ITERATION, _POST}
-
-
-@dataclass(frozen=True)
-class Span:
-    """An interval on the profiler's clock, in microseconds."""
-
-    start: int
-    end: int
-
-    @property
-    def seconds(self) -> float:
-        """Length in seconds."""
-        return (self.end - self.start) / 1e6
-
-    def holds(self, other: Span) -> bool:
-        """Whether the other interval lies inside this one."""
-        return self.start <= other.start and other.end <= self.end
-
-
-_start, _end = attrgetter("start"), attrgetter("end")
+_PHASE_EVENTS = {*PHASE_OF, ITERATION, POST}
+_NEVER = np.iinfo(np.int64).max
+_CATEGORY = re.compile(rb'"cat" ?: ?"PERF"')
 
 
 @dataclass(frozen=True)
@@ -63,32 +44,74 @@ class SummaryRow:
 
 @dataclass
 class ProfiledStep:
-    """One training iteration: reading its minibatch, computing, aggregating, updating."""
+    """One training iteration: reading its minibatch, computing, aggregating, updating.
 
-    start: int
-    end: int
-    phases: dict[str, float] = field(default_factory=dict)
-    nodes: dict[tuple[str, str], float] = field(default_factory=dict)  # (node, pass) → seconds
+    Attributes
+    ----------
+    seconds
+        From the start of its read to the start of what follows: the next read, or a pause.
+    phases
+        What it consists of, in seconds; what does not occur is missing.
+    passes
+        ``forward`` and ``backward``: what the nodes say of its computation, if they are timed.
+    """
 
-    @property
-    def seconds(self) -> float:
-        """From the start of its read to the start of the next step's read."""
-        return (self.end - self.start) / 1e6
+    seconds: float
+    phases: dict[str, float]
+    passes: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Pause:
+    """Post-processing between two steps: a checkpoint, then an evaluation.
+
+    The progress line of an epoch is printed between the two. So the checkpoint is in the seconds
+    of the epoch that ends, the evaluation in those of the next one.
+    """
+
+    n_steps: int  # before it
+    checkpoint_s: float
+    eval_s: float
 
 
 @dataclass
 class Profile:
-    """The steps of one rank, and the iteration at the end in which no rank has data left."""
+    """What a trace says of one rank.
 
-    steps: list[ProfiledStep]
+    Attributes
+    ----------
+    steps, pauses
+        In the order of time.
+    calls
+        Seconds of each node and pass (``forward``, ``backward``) in each step that has it.
+    teardown_s
+        Iterations without a minibatch: at the end, a rank finds that no rank has data left.
+    """
+
+    steps: list[ProfiledStep] = field(default_factory=list)
+    pauses: list[Pause] = field(default_factory=list)
+    calls: dict[tuple[str, str], Sequence[float]] = field(default_factory=dict)
     teardown_s: float = 0.0
 
 
+def kind_of(head: bytes) -> Literal["summary", "trace"] | None:
+    """Which of the profiler's files begins so."""
+    if b"CNTK Performance Profiler Summary" in head:
+        return "summary"
+    is_list = head.lstrip().startswith(b"[") and _CATEGORY.search(head)
+    return "trace" if is_list or head.startswith(CSV_HEADER) else None
+
+
 def read_summary(source: Source, file: SourceFile) -> dict[str, SummaryRow]:
-    """Rows of a summary by name.
+    """Rows of a summary by name; throughput, which has no time, is left out.
 
     Rows with no occurrence are left out by CNTK: a rank that never computes has no
     "Forward + Backward", a run on one rank no "Gradient Aggregation".
+
+    Raises
+    ------
+    ParseError
+        At a row that cannot be read.
     """
     rows: dict[str, SummaryRow] = {}
     for number, line in source.lines(file):
@@ -108,148 +131,94 @@ def _seconds(text: str) -> float:
 
 
 def read_trace(source: Source, file: SourceFile) -> Profile:
-    """The training steps of a detail trace.
+    """The training steps of a detail trace, JSON (2.7) or CSV (2.0).
 
-    Evaluation runs the same nodes and reads the same way, inside "Post Processing": only what
-    lies in a training iteration counts.
+    Evaluation runs the same nodes and reads the same way, inside "Post Processing" or after the
+    last step: only what lies in a training iteration counts.
 
     Raises
     ------
     ParseError
-        If the file is not a list of paired begin and end events.
+        If the file is not a list of begin and end events, or at a line of a CSV that cannot be
+        read.
     """
-    spans = _spans(source, file)
-    post = spans.get(_POST, [])
-    reads = [read for read in spans.get("Get Minibatch", []) if not _is_inside(read, post)]
-    reads.sort(key=_end)
-    profile = Profile([])
-    for iteration in spans.get(_ITERATION, []):
-        index = bisect_right(reads, iteration.start, key=_end) - 1
-        read = reads[index] if index >= 0 else None
-        if read is None or (profile.steps and read.start <= profile.steps[-1].start):
-            profile.teardown_s += iteration.seconds  # no minibatch of its own
-            continue
-        profile.steps.append(_step(read, iteration, post, spans))
-    for step, following in zip(profile.steps, profile.steps[1:], strict=False):
-        step.end = following.start
-    _add_nodes(profile.steps, spans)
+    spans = {}
+    for name, found in read_spans(source, file).items():
+        phase = name.lstrip("_")  # depth below the main thread; a node may begin with one, too
+        spans[phase if phase in _PHASE_EVENTS else name] = found
+    iterations, reads, post = (spans.get(name, NO_SPANS) for name in (ITERATION, READ, POST))
+    pauses = post[(post.seconds >= BOOKKEEPING_S) & (iterations.holding(post) < 0)]
+    is_step, own, whole = _iterations(iterations, reads[post.holding(reads) < 0], pauses)
+    steps = [
+        ProfiledStep(seconds, {"io": io})
+        for seconds, io in zip(whole.seconds.tolist(), own.seconds.tolist(), strict=True)
+    ]
+    trained = iterations[is_step]
+    profile = Profile(steps, _pauses(pauses, trained, reads))
+    profile.teardown_s = float(iterations.seconds[~is_step].sum())
+    _add_phases(steps, trained, spans)
+    _add_nodes(profile, trained, spans)
     return profile
 
 
-def _step(
-    read: Span, iteration: Span, post: Sequence[Span], spans: dict[str, list[Span]]
-) -> ProfiledStep:
-    step = ProfiledStep(read.start, iteration.end, {"io": read.seconds})
+def _iterations(
+    iterations: Spans, reads: Spans, pauses: Spans
+) -> tuple[np.ndarray, Spans, Spans]:  # fmt: skip
+    """Which iterations train a minibatch; the read of each of those, and its whole step."""
+    # BrainScript's iterations begin with their read, those of Python follow it.
+    is_nested = bool((iterations.holding(reads) >= 0).any())
+    instants = iterations.ends if is_nested else iterations.starts
+    last = np.searchsorted(reads.starts, instants, side="right") - 1
+    is_step = np.diff(np.maximum.accumulate(last), prepend=-1) > 0  # no earlier one has its read
+    own, trained = reads[last[is_step]], iterations[is_step]
+    if is_nested:
+        return is_step, own, trained
+    marks = np.sort(np.concatenate([own.starts, iterations.starts[~is_step], pauses.starts]))
+    following = np.append(marks, trained.ends[-1:])[np.searchsorted(marks, trained.ends)]
+    return is_step, own, Spans(own.starts, following)
+
+
+def _pauses(posts: Spans, trained: Spans, reads: Spans) -> list[Pause]:
+    first_read = np.append(reads.starts, _NEVER)[np.searchsorted(reads.starts, posts.starts)]
+    evaluations = np.minimum(first_read, posts.ends)
+    return [
+        Pause(n_steps, checkpoint_us / 1e6, evaluation_us / 1e6)
+        for n_steps, checkpoint_us, evaluation_us in zip(
+            np.searchsorted(trained.starts, posts.starts).tolist(),
+            (evaluations - posts.starts).tolist(),
+            (posts.ends - evaluations).tolist(),
+            strict=True,
+        )
+    ]
+
+
+def _add_phases(
+    steps: Sequence[ProfiledStep], trained: Spans, spans: Mapping[str, Spans]
+) -> None:  # fmt: skip
     for name, phase in PHASE_OF.items():
-        inside = _parts(iteration, spans.get(name, []))
-        if phase != "io" and inside:
-            step.phases[phase] = sum(span.seconds for span in inside)
-    index = bisect_left(post, iteration.end, key=_start)
-    if index < len(post) and _parts(post[index], spans.get("Get Minibatch", [])):
-        step.phases["eval"] = post[index].seconds
-        step.end = post[index].end
-    return step
+        if name != READ and (events := spans.get(name)):
+            for index, spent in _sums(trained.holding(events), events.seconds):
+                steps[index].phases[phase] = spent
 
 
-def _parts(whole: Span, spans: Sequence[Span]) -> Sequence[Span]:
-    """Those of the spans, in the order of their starts, that lie inside another."""
-    first = bisect_left(spans, whole.start, key=_start)
-    last = bisect_right(spans, whole.end, key=_start)
-    return [span for span in spans[first:last] if span.end <= whole.end]
-
-
-def _is_inside(span: Span, holders: Sequence[Span]) -> bool:
-    """Whether one of the holders, which do not overlap, holds the span."""
-    index = bisect_right(holders, span.start, key=_start) - 1
-    return index >= 0 and holders[index].holds(span)
-
-
-def _add_nodes(steps: Sequence[ProfiledStep], spans: dict[str, list[Span]]) -> None:
-    computing = sorted(spans.get("Forward + Backward", []), key=lambda span: span.start)
-    owners = _owners(steps, computing)
+def _add_nodes(profile: Profile, trained: Spans, spans: Mapping[str, Spans]) -> None:
+    """Calls of the nodes inside the computation of a step."""
+    computing = spans.get(COMPUTE, NO_SPANS)
+    step_of = np.append(trained.holding(computing), -1)
     for name, events in spans.items():
-        if not (found := _NODE_EVENT.match(name)):
-            continue
-        key = (found["node"], found["pass"].lower())
-        for span, step in _inside(events, owners):
-            step.nodes[key] = step.nodes.get(key, 0.0) + span.seconds
+        if found := _NODE_EVENT.match(name):
+            which, calls = found["pass"].lower(), array("d")
+            for index, spent in _sums(step_of[computing.holding(events)], events.seconds):
+                passes = profile.steps[index].passes
+                passes[which] = passes.get(which, 0.0) + spent
+                calls.append(spent)
+            if calls:
+                profile.calls[found["node"], which] = calls
 
 
-def _owners(
-    steps: Sequence[ProfiledStep], computing: Sequence[Span]
-) -> list[tuple[Span, ProfiledStep]]:
-    owners, index = [], 0
-    for span in computing:
-        while index < len(steps) and steps[index].end < span.end:
-            index += 1
-        if index < len(steps) and steps[index].start <= span.start:
-            owners.append((span, steps[index]))
-    return owners
-
-
-def _inside(
-    events: Sequence[Span], owners: Sequence[tuple[Span, ProfiledStep]]
-) -> Iterator[tuple[Span, ProfiledStep]]:
-    """Pair each event with the step whose computation contains it; both are in time order."""
-    index = 0
-    for event in sorted(events, key=lambda span: span.start):
-        while index < len(owners) and owners[index][0].end < event.end:
-            index += 1
-        if index < len(owners) and owners[index][0].holds(event):
-            yield event, owners[index][1]
-
-
-class _Event(NamedTuple):
-    """Begin ("B") or end ("E") of a span on one thread."""
-
-    thread: int | str
-    name: str
-    kind: str
-    stamp: int
-
-
-def _spans(source: Source, file: SourceFile) -> dict[str, list[Span]]:
-    events = source.read_json(file)
-    if not isinstance(events, list):
-        raise ParseError(file.label, 0, "not a list of profiler events")
-    begun: dict[tuple[int | str, str], int] = {}
-    spans: dict[str, list[Span]] = defaultdict(list)
-    unpaired = 0
-    for position, raw in enumerate(events):
-        if (event := _event(raw)) is None:
-            raise ParseError(file.label, 0, f"event {position} is not a profiler event")
-        key = event.thread, event.name
-        if event.kind == "B":
-            unpaired += key in begun
-            begun[key] = event.stamp
-        elif event.kind == "E" and begun.get(key, event.stamp + 1) <= event.stamp:
-            spans[event.name].append(Span(begun.pop(key), event.stamp))
-        else:
-            unpaired += 1
-    unpaired += len(begun)
-    if unpaired:
-        source.problems.note(file, None, "unpaired_events", f"{unpaired} events have no partner")
-    for found in spans.values():
-        found.sort(key=_start)
-    return spans
-
-
-def _event(raw: object) -> _Event | None:
-    """What an entry of the trace says; None if it is no profiler event.
-
-    Stamps are unsigned 64-bit and wrap: real traces begin at 2**64 - 2910566, below zero.
-    """
-    if not isinstance(raw, dict):
-        return None
-    thread, name, kind, stamp = (raw.get(key) for key in ("tid", "name", "ph", "ts"))
-    if not (isinstance(thread, int | str) and isinstance(name, str) and isinstance(kind, str)):
-        return None
-    if type(stamp) is not int or not -(1 << 63) <= stamp < 1 << 64:
-        return None
-    phase = name.lstrip("_")  # depth below the main thread; a node may begin with one, too
-    return _Event(
-        thread,
-        phase if phase in _PHASE_EVENTS else name,
-        kind,
-        stamp - (1 << 64) if stamp >= 1 << 63 else stamp,
-    )
+def _sums(owners: np.ndarray, seconds: np.ndarray) -> Iterator[tuple[int, float]]:
+    """Owners that have something, in order, and how much together; -1 is no owner."""
+    owned = owners >= 0
+    names, index = np.unique(owners[owned], return_inverse=True)
+    sums = np.bincount(index, seconds[owned], len(names))
+    return zip(names.tolist(), sums.tolist(), strict=True)

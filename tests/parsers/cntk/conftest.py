@@ -36,6 +36,10 @@ class Parsed:
         return [r for r in found if all(getattr(r, k) == v for k, v in values.items())]
 
     @property
+    def runs(self) -> list[Run]:
+        return self.of(Run)
+
+    @property
     def codes(self) -> list[str]:
         return [code for _, _, code, _ in self.notes]
 
@@ -63,10 +67,29 @@ def sample(data: Path, read: Callable[..., Parsed]) -> Callable[[str], Parsed]:
     return cache(lambda name: read(data / "cntk" / name))
 
 
+@pytest.fixture(scope="session")
+def sample_of(data: Path, read: Callable[..., Parsed]) -> Callable[[str], Parsed]:
+    """Reads a folder of samples, each once."""
+    return cache(lambda name: read(data / name))
+
+
 @pytest.fixture
 def real(shared: Path, read: Callable[..., Parsed]) -> Callable[[str], Parsed]:
     """Reads a run that is odd on purpose: killed, starved, restored, without times."""
     return lambda name: read(shared / "cntk" / "real_runs" / name)
+
+
+@pytest.fixture(scope="session")
+def public(shared: Path) -> Callable[[str], Parsed]:
+    """Reads a public log by a part of its name, each once."""
+
+    @cache
+    def read_log(name: str) -> Parsed:
+        (path,) = (shared / "cntk" / "public_baselines").glob(f"*{name}*.gz")
+        source = Source(path.name, (SourceFile(path, path.name),))
+        return Parsed(list(PARSER.parse(source)), source.problems.notes)
+
+    return read_log
 
 
 @pytest.fixture

@@ -1,22 +1,17 @@
-"""CNTK's progress lines: their dialects, what cannot be read, what is refused."""
+"""Text logs of CNTK: whose lines they are, what cannot be read, what is started again."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fitkit.errors import ParseError
-from fitkit.parsers.cntk import CntkParser
-from fitkit.parsers.source import Source, SourceFile
 from fitkit.records import Layer, Phase, Step
 
 GOOD = "Minibatch[ 1- 2]: loss = 2.5 * 64;\nFinished Epoch[1]: loss = 2.3 * 64 2s (32 samples/s);\n"
 END = "CNTKCommandTrainEnd: train\n"
-PARSER = CntkParser()
 Read = Callable[..., Any]
 
 
@@ -47,32 +42,6 @@ def test_the_prefix_of_mpirun_tells_the_rank(real: Read) -> None:
         (1, "train", 7.317),
     ]
     assert (parsed.codes, len(parsed.of(Layer))) == ([], 17)
-
-
-@pytest.mark.parametrize(
-    ("head", "tail", "expected"),
-    [
-        ("[3]: loss = 2.3", " * 4096, metric = 12.3% * 4096", (3, 4096, None)),
-        ("[3]: loss = 2.3", " * 60, metric = 9% * 60 4.1s (14.5 samples per second)", (3, 60, 4.1)),
-        ("[3 of 300]: loss = 2.3", " * 60 0.5s ( 72.9 samples per second)", (3, 60, 0.5)),
-        ("[2]: loss = 2.3", " * 60, metric = 1.0% * 60 0.5s (3.6 samples/s);", (2, 60, 0.5)),
-        ("[1]: [Training] loss = 2", " * 60, metric = 0.12 * 60 7s (8 samples/s);", (1, 60, 7.0)),
-        ("[1]: loss = 0.5", " * 60 1.5000e-005s (4000000.0 samples/s);", (1, 60, 1.5e-5)),
-        ("[1 of 9]: loss = 1.#QNAN", " * 60 1.500000e+002s (1.#INF samples/s);", (1, 60, 150.0)),
-        ("[1]: loss = -1.#IND00", " * 60, metric = 1.#QNAN% * 60 2s (3 samples/s);", (1, 60, 2.0)),
-        ("[1]: loss = -nan(ind)", " * 60 2.0s (30.0 samples/s);", (1, 60, 2.0)),
-        ("[1]: loss = inf", " * 0, metric = nan% * 0 2.0s ( 0.0 samples/s);", (1, 0, 2.0)),
-    ],
-)  # fmt: skip
-@pytest.mark.parametrize("space", ["", " "])
-def test_dialects_of_epoch_lines(
-    log: Read, space: str, head: str, tail: str, expected: tuple[Any, ...]
-) -> None:
-    parsed = log(f"Finished Epoch{space}{head}{tail}\n{END}")
-    ((epoch, _, _, samples, seconds),) = parsed.steps()
-    assert (epoch, samples, seconds) == expected
-    is_nan = re.search("nan|QNAN|IND", head)
-    assert parsed.codes == ["nan_loss"] * bool(is_nan) + ["no_times"] * (seconds is None)
 
 
 @pytest.mark.parametrize(
@@ -150,26 +119,3 @@ def test_ranks_may_state_the_hosts_in_any_order(log: Read) -> None:
     assert log(f"{first}\n{first}\n{GOOD}").run.n_nodes is None
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        " Epoch[ 1 of 3]-Minibatch[   1- 500, 26.67%]: ce = 0.47 * 16000; time = 2.3884s;",
-        "12/15/2016 08:37:02: Starting minibatch loop.",
-        "Finished Epoch[ 1 of 4]: [Training] CE = 1.75 * 10000; epochTime=0.910396s",
-        "Finished Epoch[ 1 of 3]: [Training Set] TrainLossPerSample = 3.0; EpochTime=67.710531",
-    ],
-)
-def test_brainscript_logs_are_refused_by_name(log: Read, line: str) -> None:
-    text = f"ping [mpihelper]: 2 nodes pinging each other\n{line}\n"
-    for skip in (False, True):
-        with pytest.raises(ParseError, match=r"^stderr\.txt:2: a BrainScript progress line"):
-            log(text, "stderr.txt", skip_bad_lines=skip)
-
-
-def test_real_brainscript_logs_are_refused_by_name(shared: Path) -> None:
-    paths = sorted((shared / "cntk" / "public_baselines").glob("*.txt.gz"))
-    files = [file for p in paths if PARSER.recognises((file := SourceFile(p, p.name)).head())]
-    assert len(files) == 16
-    for file in files:
-        with pytest.raises(ParseError, match="a BrainScript progress line"):
-            list(PARSER.parse(Source(file.label, (file,))))
