@@ -120,6 +120,8 @@ def check_metadata(metadata: Mapping[str, Any]) -> None:
             raise ValueError(f"no metadata {key!r}; known: {', '.join(sorted(columns))}, tz")
         elif not _fits(value, columns[key]):
             raise ValueError(f"{key} = {value!r}: expected {columns[key].__name__}")
+        elif columns[key] is int and value < 1:
+            raise ValueError(f"{key} = {value!r}: less than 1")
 
 
 @cache

@@ -93,9 +93,8 @@ class _Lines:
             for place in range(bisect_left(found, index + 1), len(found)):
                 index = found[place]
                 start, end = offsets[index], offsets[index + 1] - 1
-                yield first + index, (
-                    text[start:end] if text else block[start:end].decode("utf-8", "replace")
-                )
+                line = text[start:end] if text else block[start:end].decode("utf-8", "replace")
+                yield first + index, line
                 if wanted.pattern is not pattern:
                     break
             else:

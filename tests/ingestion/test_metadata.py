@@ -65,6 +65,7 @@ def test_instants_become_utc(tmp_path: Path) -> None:
         ('run_id = "x"', "", "no metadata 'run_id'"),
         ('n_workers = "eight"', "", "n_workers = 'eight': expected int"),
         ("n_workers = 8.0", "", "n_workers = 8.0: expected int"),
+        ("n_workers = 0", "", "n_workers = 0: less than 1"),
         ("n_workers = true", "", "n_workers = True: expected int"),
         ("local_batch = nan", "", "local_batch = nan: expected float"),
         ("started_at = 2026-03-01", "", "expected datetime"),

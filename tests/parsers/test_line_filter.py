@@ -10,11 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fitkit.parsers import line_filter
-from fitkit.parsers.line_filter import matching_lines
+from fitkit.parsers.line_filter import Wanted, matching_lines
 from fitkit.parsers.source import Source, SourceFile
 
 PIECES = st.lists(
-    st.sampled_from([b"hit", b" miss ", b"\n", b"\r\n", b"\r", b"\xff", b"\x00", "é".encode(), b"x"])
+    st.sampled_from(
+        [b"hit", b" miss ", b"\n", b"\r\n", b"\r", b"\xff", b"\x00", "é".encode(), b"x"]
+    )
 )
 
 
@@ -49,6 +51,28 @@ class TestLines:
         path = tmp_path / "x.log"
         path.write_bytes(b"\xef\xbb\xbfhit\n")
         assert found(path)[0] == [(1, "hit")]
+
+    @settings(max_examples=60)
+    @given(pieces=PIECES, size=st.integers(1, 12))
+    def test_the_reader_can_want_others_from_the_next_line_on(self, tmp_path_factory, pieces, size):
+        path = tmp_path_factory.mktemp("log") / "x.log"
+        path.write_bytes(b"".join(pieces))
+        file = SourceFile(path, path.name)
+        source = Source(path.name, (file,))
+        patterns = {"hit": "x", "x": "", "": "hit"}  # what is wanted after a line that was
+        wanted, filtered = Wanted("hit"), []
+        with pytest.MonkeyPatch.context() as patch:
+            for name in ("_READ", "_BLOCK"):
+                patch.setattr(line_filter, name, size)
+            for line in matching_lines(source, file, wanted):
+                filtered.append(line)
+                wanted.pattern = patterns[wanted.pattern]
+        pattern, expected = "hit", []
+        for number, text in Source(path.name, (file,)).lines(file):
+            if pattern in text:
+                expected.append((number, text))
+                pattern = patterns[pattern]
+        assert filtered == expected
 
     def test_an_empty_file_has_none(self, tmp_path):
         path = tmp_path / "x.log"

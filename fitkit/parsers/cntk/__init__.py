@@ -98,7 +98,12 @@ def _read(source: Source, found: Found) -> Iterator[Record]:
         if kind == "summary":
             found.summaries[rank] = read_summary(source, file)
         else:
+            n_notes = len(source.problems.notes)
             found.profiles[rank] = read_trace(source, file)
+            if any(note[2] == "truncated" for note in source.problems.notes[n_notes:]):
+                found.cut.add(rank)
+    for rank in found.cut & set(found.summaries):
+        del found.profiles[rank]  # its summary is whole
     # What all ranks share comes first: it tells the number of workers before their progress.
     for file in sorted(texts, key=lambda file: (file.name in ranks, ranks.get(file.name, 0))):
         yield from found.reader.read(file, ranks.get(file.name))

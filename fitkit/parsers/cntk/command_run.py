@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from fitkit.parsers.cntk.facts import CommandFacts
 from fitkit.parsers.cntk.profiled import EpochTime, ProfiledRank
-from fitkit.parsers.cntk.profiler import Profile, SummaryRow
+from fitkit.parsers.cntk.profiler import AGGREGATION, COMPUTE, Profile, SummaryRow
 from fitkit.parsers.cntk.text import TextReader
 from fitkit.parsers.cntk.training import Command, Epoch, RankLog
 from fitkit.parsers.cntk.workers import Evidence, RankEvidence
@@ -23,6 +23,7 @@ class Found:
     reader: TextReader
     summaries: dict[int, dict[str, SummaryRow]] = field(default_factory=dict)
     profiles: dict[int, Profile] = field(default_factory=dict)
+    cut: set[int] = field(default_factory=set)  # ranks whose trace lacks its end
 
 
 @dataclass
@@ -143,7 +144,8 @@ class CommandRun:
 
     def profiled_rank(self, rank: int, batch: int | None) -> ProfiledRank:
         """A rank for what the profiler says of it, and the epochs of its log."""
-        log = self.command.ranks.get(rank)
+        # The steps of a trace that lacks its end are not those of the last epochs.
+        log = None if rank in self.found.cut else self.command.ranks.get(rank)
         offsets = self.offsets(log) if log else {}
         epochs = [
             EpochTime(e.epoch + offsets.get(e.attempt, 0), e.n_steps or 0, e.seconds, e.attempt)
@@ -153,13 +155,25 @@ class CommandRun:
         return ProfiledRank(self.command.run_id, rank, epochs, batch, pause)
 
     def _seen(self, rank: int) -> RankEvidence:
-        log, rows = self.command.ranks.get(rank), self.summaries.get(rank)
-        counts = {name: row.n for name, row in rows.items()} if rows is not None else {}
+        log = self.command.ranks.get(rank)
+        n_computed, n_aggregated = self._profiled_counts(rank)
         return RankEvidence(
             epochs=[(e.epoch, e.n_samples, e.n_steps) for e in log.epochs] if log else (),
-            n_computed=counts.get("Forward + Backward", 0) if rows is not None else None,
-            n_aggregated=counts.get("Gradient Aggregation", 0) if rows is not None else None,
+            n_computed=n_computed,
+            n_aggregated=n_aggregated,
         )
+
+    def _profiled_counts(self, rank: int) -> tuple[int | None, int | None]:
+        """Passes and aggregations of a rank that the profiler counted; None if it did not."""
+        if (rows := self.summaries.get(rank)) is not None:
+            counts = {name: row.n for name, row in rows.items()}
+            return counts.get(COMPUTE, 0), counts.get(AGGREGATION, 0)
+        if (profile := self.profiles.get(rank)) is None:
+            return None, None
+        n_computed, n_aggregated = (
+            sum(phase in step.phases for step in profile.steps) for phase in ("compute", "comm")
+        )
+        return n_computed, max(n_aggregated, int(profile.teardown_s > 0))
 
     def note(self, code: str, text: str) -> None:
         """Report something odd about the run."""

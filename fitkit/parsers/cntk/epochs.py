@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from fitkit.parsers.cntk.command_run import CommandRun
-from fitkit.parsers.cntk.text import SERIAL
+from fitkit.parsers.cntk.sharing import OTHER_SIZE, SERIAL, has_other_size
 from fitkit.parsers.cntk.training import Epoch, Group, RankLog
 from fitkit.records import Phase, Record, Run, Step
 
@@ -19,7 +19,7 @@ def epoch_records(run: CommandRun, row: Run) -> Iterator[Record]:
         offsets = run.offsets(log)
         if rank == min(run.command.ranks):
             _note_restored(run, log, offsets)
-        traced = _traced(run, rank)
+        traced, is_cut = _traced(run, rank), rank in run.found.cut and rank in run.profiles
         before = 0
         for epoch in log.epochs:
             begins, before = epoch.attempt != before, epoch.attempt
@@ -29,7 +29,7 @@ def epoch_records(run: CommandRun, row: Run) -> Iterator[Record]:
                     row.run_id, "epoch", epoch.seconds, rank, number, n=1, parent="train",
                     attempt=epoch.attempt,
                 )  # fmt: skip
-            if (epoch.attempt, number) not in traced:
+            if not is_cut and (epoch.attempt, number) not in traced:
                 yield from _untimed(run, row, rank, epoch, number, begins)
         if rank not in run.profiles:
             for group in log.left:
@@ -81,6 +81,7 @@ def _untimed(
 
 def _step(run: CommandRun, row: Run, rank: int, group: Group, number: int) -> Step:
     is_serial = group.epoch in run.serial
+    odd = OTHER_SIZE if has_other_size(run.facts, group.epoch) else None
     share = (row.n_effective_workers or 1) if run.counts_are_local and not is_serial else 1
     return Step(
         run_id=row.run_id,
@@ -90,6 +91,6 @@ def _step(run: CommandRun, row: Run, rank: int, group: Group, number: int) -> St
         epoch=number,
         first_step=group.first_step,
         n_samples=None if group.n_samples is None else group.n_samples * share,
-        disturbed_by=SERIAL if is_serial else None,
+        disturbed_by=SERIAL if is_serial else odd,
         attempt=group.attempt,
     )

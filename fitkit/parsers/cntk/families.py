@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from fitkit.parsers.cntk.lines import ranks_of_names
 from fitkit.parsers.source import SourceFile, group_by_folder
 
-_STEM = re.compile(r"^(?P<stem>.*?)\.?(?:log)?rank\d{1,6}$")
+_STEM = re.compile(r"^(?P<stem>.*?)\.?(?:log)?rank_?\d{1,6}(?P<end>\.\w+)?$")
 # A log that tells of training by itself, not only of how a run was launched.
 _TRAINING = re.compile(
     rb"Minibatch\[ *-?\d+- *\d+|Finished Epoch ?\[|configparameters: |=== Running |"

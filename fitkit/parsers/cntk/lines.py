@@ -8,19 +8,23 @@ from datetime import datetime
 from functools import lru_cache
 from typing import NamedTuple
 
-from fitkit.parsers.line_filter import matching_lines
+from fitkit.parsers.line_filter import Wanted, matching_lines
 from fitkit.parsers.source import Source, SourceFile
 
 # Bounded, so that no damaged line holds a number that a table cannot.
 RANK = r"\d{1,6}"
-_MPIRUN = re.compile(
-    rf"(?:\w{{3}} \w{{3}} +\d+ (?P<clock>\d\d:\d\d:\d\d) \d{{4}})?"
-    rf"\[\d+,(?P<rank>{RANK})\]<std(?:out|err)>: ?"
+_CLOCK = r"\w{3} \w{3} +\d+ \d\d:\d\d:\d\d \d{4}"
+# What mpirun, test drivers and clocks put before a line; the first two may come again.
+PREFIXES = (
+    rf"(?:(?:(?:{_CLOCK})?\[\d+,(?={RANK}\]<std(?:out|err)>:)|MPI Rank (?={RANK}:))"
+    rf"(?P<rank>{RANK})(?:\]<std(?:out|err)>)?: ?)*"
+    r"(?:(?P<stamp>\d\d/\d\d/\d{4} \d\d:\d\d:\d\d): ?)?"
 )
-_DRIVER = re.compile(rf"MPI Rank (?P<rank>{RANK}): ?")
-_STAMP = re.compile(r"(\d\d/\d\d/\d{4} \d\d:\d\d:\d\d): ?")
+_PREFIXES = re.compile(PREFIXES)
 # train.logrank0, P_train.logrank1, P.rank1; rank 0 of the last style is P itself.
-_RANK_OF_NAME = re.compile(rf"(?P<stem>.*?)(?P<dot>\.)?rank(?P<rank>{RANK})$")
+_RANK_OF_NAME = re.compile(
+    rf"(?P<stem>.*?)(?P<dot>\.)?rank_?(?P<rank>{RANK})(?:\.(?:txt|log|out|err))?$"
+)
 
 
 class Line(NamedTuple):
@@ -60,7 +64,7 @@ def ranks_of_names(names: list[str]) -> dict[str, int]:
 
 
 def read_lines(
-    source: Source, file: SourceFile, rank: int | None, pattern: str
+    source: Source, file: SourceFile, rank: int | None, wanted: str | Wanted
 ) -> Iterator[Line]:  # fmt: skip
     """Yield the lines of a file that hold a pattern of RE2.
 
@@ -69,19 +73,25 @@ def read_lines(
     rank
         Whose file it is, if it is of one rank; a prefix on the line wins.
     """
-    for number, text in matching_lines(source, file, pattern):
-        own, at = rank, None
-        if text.startswith(("MPI Rank ", "[")) or _MPIRUN.match(text):
-            while prefix := _MPIRUN.match(text) or _DRIVER.match(text):
-                own, text = int(prefix["rank"]), text[prefix.end() :]
-        if text[2:3] == "/" and (stamp := _STAMP.match(text)):
-            at, text = _local_time(stamp[1]), text[stamp.end() :]
-        yield Line(file, number, text.rstrip(), own, at)
+    for number, text in matching_lines(source, file, wanted):
+        yield without_prefixes(file, number, text, rank)
+
+
+def without_prefixes(file: SourceFile, number: int, text: str, rank: int | None) -> Line:
+    """A line of a file of a rank, if it is of one; a prefix on the line wins."""
+    prefixes = _PREFIXES.match(text)
+    if prefixes is None or not prefixes.end():
+        return Line(file, number, text.rstrip(), rank, None)
+    own, stamp = prefixes.groups()
+    return Line(
+        file, number, text[prefixes.end() :].rstrip(), int(own) if own else rank,
+        _local_time(stamp) if stamp else None,
+    )  # fmt: skip
 
 
 @lru_cache(maxsize=1024)
 def _local_time(text: str) -> datetime | None:
     try:
-        return datetime.strptime(text, "%m/%d/%Y %H:%M:%S")
+        return datetime.strptime(text, "%m/%d/%Y %H:%M:%S")  # nobody knows the zone
     except ValueError:
         return None

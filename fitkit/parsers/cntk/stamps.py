@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import lru_cache
 
 from fitkit.parsers.cntk.remainders import EpochKey
 from fitkit.records import Phase
@@ -56,6 +57,7 @@ _PARENT = {"search": "epoch", "eval": "train", "checkpoint": "train"}
 _OF_EPOCH = frozenset(_PARENT)
 _BEFORE_EPOCH = frozenset(("init", "precompute", "search"))
 
+_LONGEST = 500  # characters of a line that is remembered
 _Place = tuple[str, EpochKey]  # a phase, and the epoch that it is of
 _Pieces = list[tuple[datetime, datetime]]
 
@@ -92,17 +94,23 @@ class StampReader:
 
     def read(self, stream: int | None, text: str, at: datetime | None) -> None:
         """Take in a line without its prefixes, and its local time stamp if it has one."""
-        here = self._streams.setdefault(stream, _Stream())
-        if found := _EVENT.match(text):
-            _take(here, str(found.lastgroup), at, _date(found["date"]))
+        here = self._stream(stream)
+        event, begun = _event(text) if len(text) < _LONGEST else _find_event(text)
+        if event is not None:
+            _take(here, event, at, begun)
         elif at is not None and here.doing == "checkpoint":
             _take(here, "trained", at)
         elif at is not None:
             _note_back(here, at)
 
+    def _stream(self, stream: int | None) -> _Stream:
+        if (here := self._streams.get(stream)) is None:
+            here = self._streams[stream] = _Stream()
+        return here
+
     def end_epoch(self, stream: int | None, key: EpochKey, at: datetime | None) -> None:
         """Take in the line that ends the training of an epoch: what came before belongs to it."""
-        here = self._streams.setdefault(stream, _Stream())
+        here = self._stream(stream)
         _take(here, "trained", at)
         here.in_loop = here.is_anew = False
         self._name(here, key)
@@ -112,7 +120,7 @@ class StampReader:
 
         A new start may show only at its first minibatches: nothing since then is of this epoch.
         """
-        here = self._streams.setdefault(stream, _Stream())
+        here = self._stream(stream)
         if here.is_anew:
             here.is_anew = False
         else:
@@ -158,6 +166,15 @@ class StampReader:
             for (phase, key), pieces in here.spans.items():
                 if pieces:
                     yield _phase(phase, key, pieces, utc(pieces[0][0]))
+
+
+def _find_event(text: str) -> tuple[str | None, datetime | None]:
+    """The event of a line, and the time that it names."""
+    found = _EVENT.match(text)
+    return (found.lastgroup, _date(found["date"])) if found else (None, None)
+
+
+_event = lru_cache(maxsize=4096)(_find_event)  # every rank prints the same lines
 
 
 def _date(text: str | None) -> datetime | None:

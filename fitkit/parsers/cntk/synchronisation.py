@@ -144,9 +144,10 @@ class _Epoch:
         self.after[what].add(seconds)
 
     def end_window(self) -> None:
-        for what, tally in self.after.items():
-            self.inside[what].join(tally)
-        self.after.clear()
+        if self.after:
+            for what, tally in self.after.items():
+                self.inside[what].join(tally)
+            self.after.clear()
 
     def has(self, what: str) -> bool:
         return what in self.inside or what in self.after
@@ -181,8 +182,8 @@ class SynchronisationReader:
     def end_window(self, stream: int | None) -> None:
         """Take in a line of minibatches: what was read before was inside of them."""
         self._left.pop(stream, None)
-        if stream in self._open:
-            self._open[stream].end_window()
+        if (here := self._open.get(stream)) is not None:
+            here.end_window()
 
     def end_epoch(self, stream: int | None, key: EpochKey) -> None:
         """Take in the line that ends an epoch."""

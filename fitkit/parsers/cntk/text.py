@@ -2,51 +2,55 @@
 
 from __future__ import annotations
 
-import re
+from collections import Counter
 from collections.abc import Iterator
 
 from fitkit.errors import ParseError
-from fitkit.parsers.cntk import dialects, facts, network, stamps, synchronisation
+from fitkit.parsers.cntk import (
+    dialects,
+    facts,
+    network,
+    stamps,
+    synchronisation,
+    turning_points,
+)
+from fitkit.parsers.cntk.descriptions import NetworkReader
 from fitkit.parsers.cntk.dialects import (
     EpochEnd,
     Other,
     Progress,
     TableRow,
     Window,
+    is_whole,
     looks_like_progress,
+    pieces,
+    read_common_window,
     read_progress,
 )
 from fitkit.parsers.cntk.facts import FactReader
-from fitkit.parsers.cntk.facts.command import CommandFacts
-from fitkit.parsers.cntk.lines import Line, read_lines
-from fitkit.parsers.cntk.network import Network
+from fitkit.parsers.cntk.lines import Line, without_prefixes
 from fitkit.parsers.cntk.remainders import EpochKey, EpochTimes
+from fitkit.parsers.cntk.sharing import Sharing
 from fitkit.parsers.cntk.stamps import StampReader
 from fitkit.parsers.cntk.synchronisation import SynchronisationReader, looks_like_timing
 from fitkit.parsers.cntk.training import Command, Epoch, Group
+from fitkit.parsers.cntk.turning_points import Turn, is_end, read_turn
 from fitkit.parsers.cntk.validation_dump import MARK
+from fitkit.parsers.line_filter import Wanted, matching_lines
 from fitkit.parsers.source import Source, SourceFile
 from fitkit.records import Step
 
-SERIAL = "each worker does the whole epoch"
-_NAME = r"[^\s:#]{1,200}"
-_BEGIN = re.compile(rf"CNTKCommandTrainBegin: ({_NAME})|# ({_NAME}) command \(train action\) +#")
-_OTHER_ACTION = re.compile(r'# Action "(?!train)\w+" +#|# \S+ command \((?!train )\w+ action\) +#')
-_END = re.compile(r'CNTKCommandTrainEnd: |Action "train" complete|(?:__)?COMPLETED(?:__|\.)?$')
-_AGAIN = re.compile(
-    r"==== Re-running|=== Running |.*rolling back to\) previous model|SGD: revoke back to"
-)
-_RESTORED = re.compile(r"Restoring training session from the checkpoint '(.{1,300}?)'")
-SIGNS = (
-    "Restoring training session", "CNTKCommandTrain", r"# Action \"", r" command \(\w+ action\)", "Action \"train\" complete",
-    r"COMPLETED", "=== Running ", "==== Re-running", "rolling back to", "revoke back to",
+_OTHER_SIGNS = (
+    *turning_points.SIGNS, *dialects.SIGNS, *facts.STATEMENT_SIGNS, *synchronisation.SIGNS,
+    *stamps.SIGNS,
 )  # fmt: skip
-_PATTERN = "|".join(
-    (*SIGNS, *dialects.SIGNS, *facts.SIGNS, *network.SIGNS, *synchronisation.SIGNS, *stamps.SIGNS)
-)
+# What is read of a log depends on where it is: a dump of the configuration is read whole, and a
+# network that is known need not be described again.
+_EVERY_LINE = ""
+_WITHOUT_NETWORKS = "|".join(_OTHER_SIGNS)
+_WITH_NETWORKS = "|".join((*network.SIGNS, *_OTHER_SIGNS))
 _NO_TRAINING = "\0"  # name of what is no training command
 _BEGINNINGS = ("Finished ", " ", "Best epoch")  # of lines about progress
-_MOST_SEEN = 100_000
 
 
 class TextReader:
@@ -61,8 +65,8 @@ class TextReader:
     ----------
     commands
         Training commands in the order in which they report progress.
-    facts, stamps, syncs
-        What the text states of runs, phases by time stamps, and synchronisation.
+    facts, networks, stamps, syncs
+        What the text states of runs, their networks, phases by time stamps, and synchronisation.
     epochs
         Finished epochs and what their minibatch lines say.
     restored_from
@@ -73,14 +77,19 @@ class TextReader:
         self.source = source
         self.commands: list[Command] = []
         self.facts = FactReader()
+        self.networks = NetworkReader()
         self.stamps = StampReader()
         self.syncs = SynchronisationReader()
         self.epochs: list[EpochTimes] = []
         self.restored_from: str | None = None
         self._doing: dict[int | None, str | None] = {}  # command that each stream is in
         self._files: dict[int, SourceFile] = {}  # that report the progress of a rank
-        self._dumps: dict[str | None, _Dump] = {}
+        self._open: set[int | None] = set()  # streams that are inside of a configuration
+        self._wanted = Wanted()
+        self._sharing = Sharing(self.facts)
         self._had_nan = False
+        self._pieces: list[Line] = []  # of a line that is several
+        self._n_starts: Counter[str] = Counter()  # lines that every rank writes when it starts
         self._n_ranks: int | None = source.metadata.get("n_workers")
 
     def read(self, file: SourceFile, rank: int | None) -> Iterator[Step]:
@@ -97,49 +106,64 @@ class TextReader:
             At a progress line that cannot be read, or at the progress of a rank that another
             file reports.
         """
-        for line in read_lines(self.source, file, rank, _PATTERN):
-            text = line.text
-            if MARK in text:
-                self._describe(line)
-            elif "inibatch[" in text or text.startswith(_BEGINNINGS):
-                if (found := read_progress(text)) is None:
-                    self._unread(line)
-                elif (step := self._progress(line, found)) is not None:
-                    yield step
+        self._choose_lines()
+        for number, text in matching_lines(self.source, file, self._wanted):
+            if "]-Minibatch[" in text and (common := read_common_window(text)):
+                own, window = common
+                step = self._window(file, number, rank if own is None else int(own), window)
+            elif self._open and facts.is_idle(text):
+                continue
             else:
-                self._other(line)
+                step = self._line(without_prefixes(file, number, text, rank))
+            if step is not None:
+                yield step
+            while self._pieces:
+                if (step := self._line(self._pieces.pop(0))) is not None:
+                    yield step
 
-    # -- networks and facts ----------------------------------------------------------------
+    def _line(self, line: Line) -> Step | None:
+        text = line.text
+        is_progress = "inibatch[" in text or text.startswith(_BEGINNINGS)
+        if MARK in text:
+            self.networks.read(self._doing.get(line.rank), line.rank, text)
+        elif line.rank in self._open and self.facts.read_dump(text, line.rank):
+            self._follow_dump(line.rank)
+        elif is_progress:
+            if (found := read_progress(text)) is not None:
+                return self._progress(line, found)
+            self._unread(line)
+        else:
+            self._other(line)
+        return None
 
-    def _describe(self, line: Line) -> None:
-        """Take in a line about the network; every rank says the same of it, so one is enough."""
-        name = self._doing.get(line.rank)
-        if (dump := self._dumps.get(name)) is None:
-            dump = self._dumps[name] = _Dump(line.rank)
-        if line.rank != dump.stream or line.text in dump.seen:
-            return
-        dump.network.take(line.text)
-        if MARK in line.text and len(dump.seen) < _MOST_SEEN:
-            dump.seen.add(line.text)
+    def _choose_lines(self) -> None:
+        """Ask for the lines that can say something new from here on."""
+        names = {*(self._doing.values() or (None,))} - {_NO_TRAINING}
+        are_known = all(map(self.networks.is_known, names))
+        pattern = _WITHOUT_NETWORKS if are_known else _WITH_NETWORKS
+        self._wanted.pattern = _EVERY_LINE if self._open else pattern
+
+    def _follow_dump(self, stream: int | None) -> None:
+        """Note whether a stream is inside of a configuration from here on."""
+        if self.facts.in_dump(stream) != (stream in self._open):
+            self._open ^= {stream}
+            self._choose_lines()
+
+    # -- facts -------------------------------------------------------------------------------
 
     def _other(self, line: Line) -> None:
         text, stream = line.text, line.rank
-        if found := _BEGIN.search(text):
-            self._begin(stream, found[1] or found[2])
-        elif _OTHER_ACTION.search(text):
-            self._doing[stream] = _NO_TRAINING
-        elif _AGAIN.match(text):
-            self._again(stream)
-        elif found := _RESTORED.search(text):
-            self.restored_from = found[1]
-            return
-        known = self.facts.read(text, stream)
+        if (turn := read_turn(text)) is not None:
+            self._turn(turn, stream)
+            if turn.what == "restored":
+                return
+        known = self._state(line)
         known = self.syncs.read(stream, text) or known
         self.stamps.read(stream, text, line.at)
-        if _END.match(text):
+        if is_end(text):
             self._end(stream)
         elif not known:
-            self._describe(line)
+            self.networks.read(self._doing.get(stream), stream, text)
             if looks_like_progress(text) or looks_like_timing(text):
                 self._unread(line)
 
@@ -147,18 +171,52 @@ class TextReader:
         if self.syncs.read(line.rank, line.text):  # they speak of samplesPerSecond, too
             return
         if looks_like_progress(line.text) or looks_like_timing(line.text):
+            parts = pieces(line.text)
+            if len(parts) > 1:
+                self._pieces = [
+                    without_prefixes(line.file, line.number, part.strip(), line.rank)
+                    for part in parts
+                ]
+                return
             self.source.problems.bad_line(line.file, line.number, line.text)
         else:
-            self.facts.read(line.text, line.rank)
+            self._state(line)
+
+    def _state(self, line: Line) -> bool:
+        """Take in a line that may state facts; whether it does."""
+        known = self.facts.read(line.text, line.rank)
+        if known:
+            self._sharing.forget()
+            self._follow_dump(line.rank)
+        return known
 
     # -- commands and attempts ---------------------------------------------------------------
 
+    def _turn(self, turn: Turn, stream: int | None) -> None:
+        if turn.what == "again":
+            self._again(stream)
+        elif turn.what == "mpi":
+            if stream is None and self._is_new_start("mpi", int(turn.name)):
+                self._again(stream)
+        elif turn.what == "restored":
+            self.restored_from = turn.name
+        else:
+            self._doing[stream] = turn.name if turn.what == "begin" else _NO_TRAINING
+            self._sharing.forget()
+            self._choose_lines()
+            if turn.what == "begin":
+                self._begin(stream, turn.name)
+
     def _begin(self, stream: int | None, name: str) -> None:
-        self._doing[stream] = name
         command = next((c for c in self.commands if c.name == name), None)
         if command is None and len(self.commands) == 1 and self.commands[0].name is None:
             self.commands[0].name = name  # the log of another rank lacks its beginning
-        elif command is not None:
+        n_ranks = 1
+        if stream is None:
+            stated = self._n_ranks or self.facts.facts.n_used or 1
+            n_ranks = max(stated, len(command.ranks) if command else 1)
+        is_new = self._is_new_start(f"command {name}", n_ranks) or n_ranks == 1
+        if command is not None and is_new:
             self._start_again(command, stream)
 
     def _again(self, stream: int | None) -> None:
@@ -172,13 +230,14 @@ class TextReader:
             logs = {stream: command.ranks[stream]} if stream in command.ranks else {}
         else:
             logs = command.ranks
-        several = stream is None and len(logs) > 1
-        if several and not all(log.ended for log in logs.values()):
-            return  # each of the ranks says so, one after the other
         for rank, log in logs.items():
             if log.has_progress:
-                self._leave(command, stream, rank)
-                log.begin_attempt()
+                self._start_over(command, stream, rank)
+
+    def _is_new_start(self, sign: str, n_ranks: int) -> bool:
+        """Whether a line that every rank writes is the first of them, in a stream of all ranks."""
+        self._n_starts[sign] += 1
+        return (self._n_starts[sign] - 1) % max(n_ranks, 1) == 0
 
     def _leave(self, command: Command, stream: int | None, rank: int) -> None:
         """What was said of the open epoch belongs to it, although it did not finish."""
@@ -190,6 +249,8 @@ class TextReader:
 
     def _end(self, stream: int | None) -> None:
         """A command has ended; in a stream of several ranks, that of the first one still open."""
+        self.networks.end(self._doing.get(stream), stream)
+        self._choose_lines()
         for command in self.commands:
             if self._doing.get(stream) in (None, command.name):
                 ranks = sorted(command.ranks) if stream is None else [stream]
@@ -202,12 +263,13 @@ class TextReader:
         name = self._doing.get(stream)
         if name is None and len(self.commands) == 1:
             return self.commands[0]
+        name = None if name == _NO_TRAINING else name  # its training has no beginning
         for command in self.commands:
             if command.name == name:
                 return command
         number = len(self.commands) + 1
         run_id = self.source.run_id if number == 1 else f"{self.source.run_id}-{number}"
-        self.commands.append(Command(None if name == _NO_TRAINING else name, run_id))
+        self.commands.append(Command(name, run_id))
         return self.commands[-1]
 
     # -- progress --------------------------------------------------------------------------------
@@ -218,45 +280,74 @@ class TextReader:
             self.stamps.read(line.rank, line.text, line.at)
             return None
         problems = self.source.problems
-        if problems.may_be_cut(line.file, line.number) and not _is_whole(line.text, found):
+        if problems.may_be_cut(line.file, line.number) and not is_whole(line.text, found):
             problems.bad_line(line.file, line.number, line.text)
             return None
+        if isinstance(found, Window):
+            return self._window(line.file, line.number, line.rank, found)
         command = self._command(line.rank)
-        rank = self._rank(command, line, found)
+        rank = self._rank(command, line.rank, found)
         log = command.rank_log(rank)
-        self._claim(line, rank)
-        group = self._take(command, line, rank, found)
-        if log.has_nan and not self._had_nan:
-            self._had_nan = True
-            problems.note(line.file, line.number, "nan_loss", "the loss is not a number")
-        return None if group is None else self._step(command, rank, group)
-
-    def _take(
-        self, command: Command, line: Line, rank: int, found: Window | EpochEnd | TableRow
-    ) -> Group | None:
-        log = command.ranks[rank]
+        self._claim(line.file, line.number, line.rank, rank)
         if isinstance(found, TableRow):
             log.row(found)
-            return None
-        if log.is_behind(found):
-            self._leave(command, line.rank, rank)
-            log.begin_attempt()
-        command.is_python = command.is_python or _is_python(found)
-        if isinstance(found, Window):
-            self.syncs.end_window(line.rank)
-            return log.add(found)
-        facts = self._facts(command)
-        is_total = facts.groups_are_local and not facts.epochs_are_local
-        epoch = log.end(found, facts.minibatch(found.epoch), is_total=is_total)
-        self._finished(command, line, rank, epoch)
+        else:
+            self._take(command, line, rank, found)
+        if log.has_nan:
+            self._note_nan(line.file, line.number)
         return None
 
-    def _rank(self, command: Command, line: Line, found: Progress) -> int:
-        if line.rank is not None:
-            return line.rank
+    def _window(
+        self, file: SourceFile, number: int, stream: int | None, found: Window
+    ) -> Step | None:
+        command = self._command(stream)
+        rank = self._rank(command, stream, found) if stream is None else stream
+        log = command.rank_log(rank)
+        if self._files.get(0 if stream is None else rank) is not file:
+            self._claim(file, number, stream, rank)
+        if log.is_behind(found):
+            self._start_over(command, stream, rank)
+        if found.epoch is None:
+            command.is_python = True
+        self.syncs.end_window(stream)
+        group = log.add(found)
+        if log.has_nan:
+            self._note_nan(file, number)
+        return None if group is None else self._step(command, rank, group)
+
+    def _take(self, command: Command, line: Line, rank: int, found: EpochEnd) -> None:
+        log = command.ranks[rank]
+        if log.is_behind(found):
+            self._start_over(command, line.rank, rank)
+        command.is_python = command.is_python or not found.is_brainscript
+        facts = self._sharing.facts(command)
+        is_total = facts.groups_are_local and not facts.epochs_are_local
+        is_late = facts.method == "data_parallel_async" and not self._is_alone(command, found)
+        minibatch = facts.minibatch(found.epoch)
+        epoch = log.end(found, minibatch, is_total=is_total, is_late=is_late)
+        self._finished(command, line, rank, epoch)
+
+    def _is_alone(self, command: Command, found: EpochEnd) -> bool:
+        """Whether workers do not share an epoch: there is one, or each does the whole of it."""
+        is_shared = self._sharing.facts(command).is_shared(found.epoch)
+        return (self._sharing.n_workers(command) or 1) < 2 or is_shared is False
+
+    def _start_over(self, command: Command, stream: int | None, rank: int) -> None:
+        """A line repeats what was reported: training is started again."""
+        self._leave(command, stream, rank)
+        command.ranks[rank].begin_attempt()
+
+    def _note_nan(self, file: SourceFile, number: int) -> None:
+        if not self._had_nan:
+            self._had_nan = True
+            self.source.problems.note(file, number, "nan_loss", "the loss is not a number")
+
+    def _rank(self, command: Command, stream: int | None, found: Progress) -> int:
+        if stream is not None:
+            return stream
         if not isinstance(found, Window | EpochEnd):
             return 0
-        rank = command.rank_of(found, self._n_ranks or self._workers(command))
+        rank = command.rank_of(found, self._n_ranks or self._sharing.n_workers(command))
         if rank and not command.unlabelled:
             command.unlabelled = True
             self.source.problems.note(
@@ -265,12 +356,11 @@ class TextReader:
             )  # fmt: skip
         return rank
 
-    def _claim(self, line: Line, rank: int) -> None:
-        owner = rank if line.rank is not None else 0
-        other = self._files.setdefault(owner, line.file)
-        if other is not line.file:
+    def _claim(self, file: SourceFile, number: int, stream: int | None, rank: int) -> None:
+        other = self._files.setdefault(0 if stream is None else rank, file)
+        if other is not file:
             raise ParseError(
-                line.file.label, line.number, f"progress of rank {rank}, as in {other.label}",
+                file.label, number, f"progress of rank {rank}, as in {other.label}",
                 "put the files of each run into a folder of its own",
             )  # fmt: skip
 
@@ -280,8 +370,8 @@ class TextReader:
         self.syncs.end_epoch(line.rank, key)
         if epoch.seconds is None or not epoch.timed_steps:
             return
-        facts = self._facts(command)
-        n_workers = self._workers(command) or 1
+        facts = self._sharing.facts(command)
+        n_workers = self._sharing.n_workers(command) or 1
         if facts.is_shared(epoch.epoch) is False:
             n_workers = 1
         in_flight = 0
@@ -294,36 +384,21 @@ class TextReader:
             )
         )  # fmt: skip
 
-    def _facts(self, command: Command) -> CommandFacts:
-        return self.facts.facts.of_command(command.name)
-
-    def _workers(self, command: Command) -> int | None:
-        return self.facts.facts.workers_of(self._facts(command))
-
     def _step(self, command: Command, rank: int, group: Group) -> Step:
-        facts = self._facts(command)
-        n_workers = self._workers(command) or 1
-        is_serial = n_workers > 1 and facts.is_shared(group.epoch) is False
-        share = n_workers if facts.groups_are_local and not is_serial else 1
+        n_workers, disturbed_by = self._sharing.of(command, group.epoch)
+        attempt, epoch, first_step, n_steps, n_samples, seconds = group
+        if n_samples is not None:
+            n_samples *= n_workers
         return Step(
-            run_id=command.run_id,
-            rank=rank,
-            n_steps=group.n_steps,
-            duration_s=group.seconds,
-            epoch=group.epoch,
-            first_step=group.first_step,
-            n_samples=None if group.n_samples is None else group.n_samples * share,
-            disturbed_by=SERIAL if is_serial else None,
-            attempt=group.attempt,
-        )
+            command.run_id, rank, n_steps, seconds, epoch, first_step, n_samples, None, None,
+            disturbed_by, attempt,
+        )  # fmt: skip
 
     def unstarted(self) -> Command:
         """The command of logs that end before any progress."""
         names = [name for name in self._doing.values() if name not in (None, _NO_TRAINING)]
         command = Command(names[0] if names else None, self.source.run_id)
-        dump = self._dumps.get(command.name) or self._dumps.get(None)
-        if dump is not None:
-            command.network = dump.network
+        command.network = self.networks.network_of(command.name) or command.network
         return command
 
     def finish(self) -> None:
@@ -333,26 +408,4 @@ class TextReader:
                 stream = None if command.unlabelled else rank
                 self._leave(command, stream, rank)
                 log.finish()
-            dump = self._dumps.get(command.name) or self._dumps.get(None)
-            if dump is not None:
-                command.network = dump.network
-
-
-def _is_python(found: Window | EpochEnd) -> bool:
-    return not found.is_brainscript if isinstance(found, EpochEnd) else found.epoch is None
-
-
-def _is_whole(text: str, found: Progress) -> bool:
-    """Whether the last line of a log that ends in it says all: half a number looks like one."""
-    if isinstance(found, Window) and found.seconds is not None:
-        return True  # its last number is a rate, which nobody reads
-    return text.endswith((";", "s"))
-
-
-class _Dump:
-    """The network that one rank describes, and its lines, which come again and again."""
-
-    def __init__(self, stream: int | None) -> None:
-        self.stream = stream
-        self.network = Network()
-        self.seen: set[str] = set()
+            command.network = self.networks.network_of(command.name) or command.network

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from fitkit.parsers.cntk.dialects import EpochEnd, TableRow, Window
 from fitkit.parsers.cntk.network import Network
@@ -49,8 +50,7 @@ class Epoch:
     batch: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(NamedTuple):
     """Consecutive minibatches of one rank; ``n_samples`` as the rank counts them."""
 
     attempt: int
@@ -154,35 +154,47 @@ class RankLog:
 
     def add(self, found: Window) -> Group | None:
         """Take in a group of minibatches; returned if its time is known."""
-        opened = self._open
-        if found.epoch is not None and found.epoch != opened.epoch:
-            if opened.epoch is not None:
+        epoch, first, last, n_samples, seconds, is_nan, n_steps, n_epochs = found
+        if epoch is not None and epoch != self._open.epoch:
+            if self._open.epoch is not None:
                 self._leave_open()  # its end was never written
-            opened = self._open
-            opened.epoch = found.epoch
-        self.has_nan = self.has_nan or found.is_nan
-        self.n_epochs = found.n_epochs or self.n_epochs
+            self._open.epoch = epoch
+        opened = self._open
+        self.has_nan = self.has_nan or is_nan
+        self.n_epochs = n_epochs or self.n_epochs
         # Versions up to 1.7.2 print first minibatches below 1 when they show each of the first.
-        first = found.first if found.first > opened.last else opened.last + 1
-        count = found.last - first + 1
-        if found.n_samples is not None:
-            opened.n_samples = (opened.n_samples or 0) + found.n_samples
-            self.group_samples += found.n_samples
-            self.group_steps += count
-            # Fewer samples than minibatches are the end of the data, not a minibatch's size.
-            if found.n_samples >= count:
-                opened.batch = max(opened.batch, found.n_samples / count)
-                self.batch = self.batch or opened.batch
-        opened.last = found.last
-        opened.stated_steps = found.n_steps or opened.stated_steps
-        if found.seconds is None:
+        if first <= opened.last:
+            first = opened.last + 1
+        count = last - first + 1
+        if n_samples is not None:
+            self._count(n_samples, count)
+        opened.last = last
+        opened.stated_steps = n_steps or opened.stated_steps
+        if seconds is None:
             return None
         opened.timed_steps += count
-        opened.timed_s += found.seconds
+        opened.timed_s += seconds
         start = self._steps + first - 1
-        return Group(self.attempt, self.open_epoch, start, count, found.n_samples, found.seconds)
+        return Group(self.attempt, self.open_epoch, start, count, n_samples, seconds)
 
-    def end(self, found: EpochEnd, minibatch: float | None, *, is_total: bool = False) -> Epoch:
+    def _count(self, n_samples: int, n_steps: int) -> None:
+        opened = self._open
+        opened.n_samples = (opened.n_samples or 0) + n_samples
+        self.group_samples += n_samples
+        self.group_steps += n_steps
+        # Fewer samples than minibatches are the end of the data, not a minibatch's size.
+        if n_samples >= n_steps and n_samples / n_steps > opened.batch:
+            opened.batch = n_samples / n_steps
+            self.batch = self.batch or opened.batch
+
+    def end(
+        self,
+        found: EpochEnd,
+        minibatch: float | None,
+        *,
+        is_total: bool = False,
+        is_late: bool = False,
+    ) -> Epoch:
         """Take in the end of an epoch.
 
         Parameters
@@ -191,6 +203,9 @@ class RankLog:
             Samples of a minibatch by the configuration, for logs without minibatch lines.
         is_total
             Whether the line counts the samples of all ranks, other than those of minibatches.
+        is_late
+            Whether minibatches are counted when their gradients have arrived: one is still on
+            its way.
         """
         opened = self._open
         self.has_nan = self.has_nan or found.is_nan
@@ -198,8 +213,10 @@ class RankLog:
         n_samples = found.n_samples if found.n_samples is not None else self._grown(found)
         # The last, incomplete group of an epoch is not printed: count its steps by samples.
         batch = opened.batch or self.batch or minibatch
-        counted = math.ceil(n_samples / batch) if n_samples and batch and not is_total else 0
-        n_steps = max(opened.last, counted) or None
+        rest = 0 if is_total and opened.last else (n_samples or 0) - (opened.n_samples or 0)
+        rest -= round(batch or 0) if is_late and opened.last else 0
+        n_rest = math.ceil(rest / batch) if batch and rest > 0 else 0
+        n_steps = opened.last + n_rest or None
         epoch = Epoch(
             self.attempt, found.epoch, self._steps, n_steps, n_samples, found.seconds,
             opened.timed_steps, opened.timed_s, opened.n_samples, opened.last,
@@ -248,7 +265,9 @@ class Command:
 
     def rank_log(self, rank: int) -> RankLog:
         """What that rank reported."""
-        return self.ranks.setdefault(rank, RankLog())
+        if (log := self.ranks.get(rank)) is None:
+            log = self.ranks[rank] = RankLog()
+        return log
 
     def rank_of(self, found: Window | EpochEnd, n_ranks: int | None) -> int:
         """Rank of a line of a stream in which nobody says whose line it is.
@@ -258,14 +277,13 @@ class Command:
         there is one rank more, if there can be, and else a new attempt of the first.
         """
         known = sorted(self.ranks)
-        if isinstance(found, Window):
-            for rank in known:
-                log = self.ranks[rank]
-                if log.last_minibatch + 1 == found.first and not log.is_behind(found):
+        going_on = [rank for rank in known if not self.ranks[rank].is_behind(found)]
+        if isinstance(found, Window) and len(going_on) > 1:
+            for rank in going_on:
+                if self.ranks[rank].last_minibatch + 1 == found.first:
                     return rank
-        for rank in known:
-            if not self.ranks[rank].is_behind(found):
-                return rank
+        if going_on:
+            return going_on[0]
         if n_ranks is None:  # an epoch that is long over does not repeat in another rank
             epoch = found.epoch if found.epoch is not None else self.ranks[0].last_epoch + 1
             if known and epoch < self.ranks[0].last_epoch:

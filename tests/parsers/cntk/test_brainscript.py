@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fitkit.parsers.cntk import CntkParser
-from fitkit.parsers.cntk.text import SERIAL
+from fitkit.parsers.cntk.sharing import OTHER_SIZE, SERIAL
 from fitkit.parsers.source import SourceFile
 from fitkit.records import Layer, Phase, Step
 
@@ -52,6 +52,8 @@ def test_block_momentum_has_the_throughput_of_all_its_ranks(public: Read, shared
     assert (run.sync_method, run.block_samples, run.counted_samples) == (
         "block_momentum", 2048, "local",
     )  # fmt: skip
+    # 64:256:1024, of which each of the two has a share: rank 0 more than rank 1.
+    assert run.global_batch == pytest.approx(1024, rel=0.01)
     text = text_of(shared, "ParallelBM")
     rates = []
     for rank in (0, 1):
@@ -102,7 +104,7 @@ def test_a_checkpoint_continues_the_numbers_of_epochs(public: Read) -> None:
 def test_epochs_that_every_rank_did_alone_are_no_sample(public: Read) -> None:
     parsed = public("Parallel1BitQuantization__")
     serial = {step.epoch: step.disturbed_by for step in parsed.of(Step)}
-    assert serial == {1: SERIAL, 2: None, 3: None}
+    assert serial == {1: SERIAL, 2: OTHER_SIZE, 3: None}
     assert (parsed.run.gradient_bits, parsed.run.n_effective_workers) == (1, 3)
     assert "serial_epochs" in parsed.codes
 
@@ -118,6 +120,8 @@ def test_trials_of_a_search_are_no_epochs(public: Read) -> None:
 def test_a_schedule_of_minibatches_is_told(public: Read) -> None:
     parsed = public("ParallelCrossValidation")
     assert parsed.run.global_batch == 1024
+    odd = {(s.epoch, s.disturbed_by) for s in parsed.of(Step)}
+    assert odd == {(1, OTHER_SIZE), (2, OTHER_SIZE), (3, None)}
     sizes = {(s.epoch, s.n_samples / s.n_steps) for s in parsed.of(Step) if s.duration_s}
     assert sizes == {(1, 64.0), (2, 256.0), (3, 1024.0)}
     assert [text for _, _, code, text in parsed.notes if code == "minibatch_schedule"] == [
@@ -129,3 +133,12 @@ def test_the_public_logs_in_one_folder_are_runs_of_their_own(shared: Path) -> No
     paths = sorted((shared / "cntk" / "public_baselines").glob("*.gz"))
     files = [SourceFile(path, path.name) for path in paths]
     assert CntkParser().group(files) == [(file,) for file in files]
+
+
+def test_samples_of_an_epoch_are_those_that_it_had(public: Read) -> None:
+    # The configuration of the first says 4,430,000; in the second each of two workers has 25,000.
+    assert public("Text_SLU").run.epoch_samples == 81
+    assert public("AsynchronousSGD").run.epoch_samples == 50_000
+    assert public("LSTM_Truncated").run.epoch_samples == pytest.approx(20_500, rel=0.01)
+    total = sum(step.n_samples for step in public("LSTM_Truncated").of(Step))
+    assert total == 20_498 + 20_514 + 20_598 + 20_376

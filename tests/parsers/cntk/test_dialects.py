@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fitkit.parsers.cntk.dialects import (
@@ -16,46 +16,47 @@ from fitkit.parsers.cntk.dialects import (
     TableRow,
     Window,
     looks_like_progress,
+    read_common_window,
     read_progress,
 )
-from fitkit.parsers.cntk.lines import Line, ranks_of_names, read_lines
+from fitkit.parsers.cntk.lines import Line, ranks_of_names, read_lines, without_prefixes
 from fitkit.parsers.source import Source, SourceFile
 
 WINDOWS = {
     "2015": (
-        " Epoch[ 2 of 4]-Minibatch[  11-  20 of 160]: SamplesSeen = 1280; TrainLossPerSample = "
+        (" Epoch[ 2 of 4]-Minibatch[  11-  20 of 160]: SamplesSeen = 1280; TrainLossPerSample = "
         " 4.25000000; EvalErr[0]PerSample = 0.75000000; TotalTime = 1.5s; "
-        "TotalTimePerSample = 1.1718ms; SamplesPerSecond = 853",
+        "TotalTimePerSample = 1.1718ms; SamplesPerSecond = 853"),
         Window(2, 11, 20, 1280, 1.5, False, 160, 4),
     ),
     "2015, epoch size unknown": (
-        "Epoch[ 1 of 3]-Minibatch[   1-  10 of  0%]: SamplesSeen = 640; TrainLossPerSample = "
-        "4.5; TotalTime = 0.5s; TotalTimePerSample = 0.78ms; SamplesPerSecond = 1280",
+        ("Epoch[ 1 of 3]-Minibatch[   1-  10 of  0%]: SamplesSeen = 640; TrainLossPerSample = "
+        "4.5; TotalTime = 0.5s; TotalTimePerSample = 0.78ms; SamplesPerSecond = 1280"),
         Window(1, 1, 10, 640, 0.5, False, None, 3),
     ),
     "1.1": (
-        " Epoch[ 1 of 3]-Minibatch[   1-  10, 3.12%]: SamplesSeen = 640; TrainLossPerSample = "
-        "4.5; EvalErr[0]PerSample = 0.9; TotalTime = 1.25s; SamplesPerSecond = 512.0",
+        (" Epoch[ 1 of 3]-Minibatch[   1-  10, 3.12%]: SamplesSeen = 640; TrainLossPerSample = "
+        "4.5; EvalErr[0]PerSample = 0.9; TotalTime = 1.25s; SamplesPerSecond = 512.0"),
         Window(1, 1, 10, 640, 1.25, False, None, 3),
     ),
     "1.5, bare count": (
-        " Epoch[ 1 of 2]-Minibatch[ 101- 110 of 320]: * 2560; ce =  1.65; err = 0.5; "
-        "TotalTime = 0.8s; TotalTimePerSample = 0.3ms; SamplesPerSecond = 3200",
+        (" Epoch[ 1 of 2]-Minibatch[ 101- 110 of 320]: * 2560; ce =  1.65; err = 0.5; "
+        "TotalTime = 0.8s; TotalTimePerSample = 0.3ms; SamplesPerSecond = 3200"),
         Window(1, 101, 110, 2560, 0.8, False, 320, 2),
     ),
     "1.5 to 2.7": (
-        " Epoch[10 of 25]-Minibatch[   1-  10, 2.50%]: CE.a[b]+c*d/e = 0.7 * 250; errs = "
-        "30.050% * 250; time = 1.5000e-005s; samplesPerSecond = 12368.3",
+        (" Epoch[10 of 25]-Minibatch[   1-  10, 2.50%]: CE.a[b]+c*d/e = 0.7 * 250; errs = "
+        "30.050% * 250; time = 1.5000e-005s; samplesPerSecond = 12368.3"),
         Window(10, 1, 10, 250, 1.5e-5, False, None, 25),
     ),
     "first minibatches, no samples": (
-        "  Epoch[ 1 of 1]-Minibatch[ -48-   1, 131.25%]: ce = 1.#QNAN * 0; time = 0.1s; "
-        "samplesPerSecond = 0.0",
+        ("  Epoch[ 1 of 1]-Minibatch[ -48-   1, 131.25%]: ce = 1.#QNAN * 0; time = 0.1s; "
+        "samplesPerSecond = 0.0"),
         Window(1, -48, 1, 0, 0.1, True, None, 1),
     ),
     "decimal comma": (
-        " Epoch[ 1 of 1]-Minibatch[   1-  10]: ce = 1,5 * 640; time = 0,25s; "
-        "samplesPerSecond = 2560,0",
+        (" Epoch[ 1 of 1]-Minibatch[   1-  10]: ce = 1,5 * 640; time = 0,25s; "
+        "samplesPerSecond = 2560,0"),
         Window(1, 1, 10, 640, 0.25, False, None, 1),
     ),
     "Python": (
@@ -72,23 +73,23 @@ WINDOWS = {
 
 EPOCHS = {
     "2015": (
-        "Finished Epoch[ 1 of 3]: [Training Set] TrainLossPerSample = 3.01; EvalErrPerSample = "
-        "0.73; AvgLearningRatePerSample = 0.015625; EpochTime=67.710531",
+        ("Finished Epoch[ 1 of 3]: [Training Set] TrainLossPerSample = 3.01; EvalErrPerSample = "
+        "0.73; AvgLearningRatePerSample = 0.015625; EpochTime=67.710531"),
         EpochEnd(1, None, 67.710531, n_epochs=3, learning_rate=0.015625),
     ),
     "1.1": (
-        "Finished Epoch[12 of 15]: [Training Set] TrainLossPerSample = 0.5; TotalSamplesSeen = "
-        "20480; EvalErrPerSample = 0.1; AvgLearningRatePerSample = 0.003125; EpochTime=5.5",
+        ("Finished Epoch[12 of 15]: [Training Set] TrainLossPerSample = 0.5; TotalSamplesSeen = "
+        "20480; EvalErrPerSample = 0.1; AvgLearningRatePerSample = 0.003125; EpochTime=5.5"),
         EpochEnd(12, None, 5.5, n_epochs=15, total_samples=20480, learning_rate=0.003125),
     ),
     "1.1, one count": (
-        "Finished Epoch[ 1 of 2]: [Training] ce = 1.65 * 4096; err = 0.47; "
-        "learningRatePerSample = 0.003125000047; EpochTime=32.141459",
+        ("Finished Epoch[ 1 of 2]: [Training] ce = 1.65 * 4096; err = 0.47; "
+        "learningRatePerSample = 0.003125000047; EpochTime=32.141459"),
         EpochEnd(1, 4096, 32.141459, n_epochs=2, learning_rate=0.003125000047),
     ),
     "1.5 to 2.7": (
-        "Finished Epoch[ 1 of 4]: [Training] CE = 1.75 * 10000; errs = 5.5% * 10000; "
-        "totalSamplesSeen = 30000; learningRatePerSample = 2e-06; epochTime=0.910396s",
+        ("Finished Epoch[ 1 of 4]: [Training] CE = 1.75 * 10000; errs = 5.5% * 10000; "
+        "totalSamplesSeen = 30000; learningRatePerSample = 2e-06; epochTime=0.910396s"),
         EpochEnd(1, 10000, 0.910396, False, False, 4, 30000, 2e-6),
     ),
     "validation of 2015": (
@@ -104,13 +105,13 @@ EPOCHS = {
         EpochEnd(3, 4096, None, is_brainscript=False),
     ),
     "Python beta 4": (
-        "Finished Epoch [3]: loss = nan * 4096, metric = 12.3% * 4096 4.123s "
-        "(993.5 samples per second)",
+        ("Finished Epoch [3]: loss = nan * 4096, metric = 12.3% * 4096 4.123s "
+        "(993.5 samples per second)"),
         EpochEnd(3, 4096, 4.123, True, is_brainscript=False),
     ),
     "Windows": (
-        "Finished Epoch[1]: loss = -1.#IND00 * 60, metric = 1.#QNAN% * 60 1.500000e-005s "
-        "(1.#INF samples/s);",
+        ("Finished Epoch[1]: loss = -1.#IND00 * 60, metric = 1.#QNAN% * 60 1.500000e-005s "
+        "(1.#INF samples/s);"),
         EpochEnd(1, 60, 1.5e-5, True, is_brainscript=False),
     ),
     "a new Windows": (
@@ -118,8 +119,8 @@ EPOCHS = {
         EpochEnd(1, 60, 2.0, True, is_brainscript=False),
     ),
     "Python beta 9": (
-        "Finished Epoch[3 of 300]: [Training] loss = 0.5 * 4096, metric = 0.123 * 4096 4.5s "
-        "( 910.2 samples/s);",
+        ("Finished Epoch[3 of 300]: [Training] loss = 0.5 * 4096, metric = 0.123 * 4096 4.5s "
+        "( 910.2 samples/s);"),
         EpochEnd(3, 4096, 4.5, n_epochs=300, is_brainscript=False),
     ),
 }  # fmt: skip
@@ -175,6 +176,58 @@ class TestLines:
         for head in ("", " Epoch[ 1 of 2]-Minibatch[ 1- 10]: ", "Finished Epoch[1 of 2]: "):
             read_progress(head + text)
             looks_like_progress(head + text)
+
+
+PIECES = {
+    "new": (
+        "MPI Rank 1: 12/31/2016 23:59:59:  ", "Epoch[ ", "1", " of ", "4", "]-Minibatch[   ", "1",
+        "-  ", "10", ", 12.50%", "]: ", "ce", " = ", "1.5", " * ", "640", "; ", "err", " = ",
+        "12.5", "%", " * 640", "; ", "time", " = ", "0.0512", "s; ", "samplesPerSecond", " = ",
+        "12500.0", "",
+    ),
+    "old": (
+        "[1,12]<stdout>: MPI Rank 2: ", "Epoch[", "2", " of ", "12", "]-Minibatch[  ", "11", "-  ",
+        "20", " of 160", "]: ", "SamplesSeen", " = ", "1280", "; ", "TrainLossPerSample", " =  ",
+        "4.25", "; ", "EvalErr[0]PerSample", " = ", "0.75", "; ", "TotalTime", " = ", "1.5",
+        "s; TotalTimePerSample = ", "1.1718", "ms; ", "SamplesPerSecond", " = ", "853", ";",
+    ),
+}  # fmt: skip
+ODD = (
+    "", " ", "  ", "=", ";", "; ", "*", "%", "-", "0", "-1", "1e-05", "1,5", "1.2.3", "nan",
+    "1.#QNAN", "9" * 12, "9" * 13, "1" * 11 + ".5", "a b", "top5", "time", "Time", "TOTALTIME",
+    "epochTime", "SamplesSeen = 5; ", "e", "s", "ms", "MPI Rank: ", "99/99/9999 99:99:99: ", "x",
+)  # fmt: skip
+
+
+class TestCommonWindows:
+    @settings(max_examples=150)
+    @given(
+        pieces=st.sampled_from([*PIECES.values()]),
+        odd=st.dictionaries(st.integers(0, 29), st.sampled_from(ODD), max_size=2),
+    )
+    def test_they_are_read_as_all_progress_is(self, pieces, odd):
+        self.check("".join(odd.get(place, piece) for place, piece in enumerate(pieces)))
+
+    @pytest.mark.parametrize("pieces", PIECES.values(), ids=PIECES)
+    def test_both_dialects_of_long_logs_are_among_them(self, pieces):
+        assert self.check("".join(pieces))
+
+    def check(self, line) -> bool:
+        if (found := read_common_window(line)) is not None:
+            expected = without_prefixes(None, 1, line, None)
+            rank, window = found
+            assert window == read_progress(expected.text)
+            assert (None if rank is None else int(rank)) == expected.rank
+        return found is not None
+
+    def test_most_lines_of_the_public_logs_are_such_ones(self, shared):
+        n_windows = n_common = 0
+        for path in sorted((shared / "cntk" / "public_baselines").glob("*.gz")):
+            text = gzip.decompress(path.read_bytes()).decode("utf-8", "replace")
+            lines = [line for line in re.split(r"\r\n|\n|\r", text) if "Minibatch[" in line]
+            n_common += sum(map(self.check, lines))
+            n_windows += sum(isinstance(read_progress(line.text), Window) for line in _lines(path))
+        assert (n_common, n_windows) == (2664, 2668)
 
 
 class TestRealLogs:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -179,3 +180,45 @@ def test_a_rank_whose_logs_are_missing_is_named(data: Path) -> None:
     source = Source("run", files)
     list(CntkParser().parse(source))
     assert {code for _, _, code, _ in source.problems.notes} == {"missing_ranks", "wait_unknown"}
+
+
+def test_a_cut_trace_gives_way_to_its_whole_summary(data: Path, tmp_path: Path, read: Read) -> None:
+    folder = data / "cntk" / "mlpbig_dp_n2_mb256_rep1"
+    for path in folder.iterdir():
+        content = path.read_bytes()
+        if path.name.endswith("_detail_1.json.gz"):
+            content = gzip.decompress(content)
+            (tmp_path / path.name.removesuffix(".gz")).write_bytes(content[: len(content) // 2])
+        elif path.name != "run.toml":
+            (tmp_path / path.name).write_bytes(content)
+    parsed = read(tmp_path)
+    assert {"truncated", "wait_unknown"} <= set(parsed.codes)
+    assert [row[0] for row in parsed.steps(1)] == [1, 2]  # by epoch, as its log has them
+    assert all(p.duration_s >= -0.002 for p in parsed.of(Phase))
+    assert [p.phase for p in parsed.of(Phase, rank=1, phase="compute")] == ["compute"]
+
+
+def test_traces_alone_tell_who_computes(shared: Path, tmp_path: Path, read: Read) -> None:
+    folder = shared / "cntk" / "real_runs" / "cnn_dp_n2_mb512"
+    for path in folder.glob("*_detail_*"):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    parsed = read(tmp_path)
+    assert (parsed.run.n_workers, parsed.run.n_effective_workers) == (2, 2)
+    assert "workers_unproven" not in parsed.codes
+
+
+def test_an_unknown_method_is_refused(read: Read, tmp_path: Path) -> None:
+    (tmp_path / "train.logrank0").write_text(GOOD)
+    with pytest.raises(ParseError, match="sync_method = 'block-momentum'") as caught:
+        read(tmp_path, sync_method="block-momentum")
+    assert "block_momentum" in caught.value.hint
+
+
+def test_rank_files_may_end_in_a_suffix(read: Read, tmp_path: Path) -> None:
+    for rank in (0, 1):
+        (tmp_path / f"train.logrank{rank}.txt").write_text(GOOD)
+        (tmp_path / f"out_rank_{rank}.log").write_text(GOOD)
+    families = PARSER.group([SourceFile(path, path.name) for path in sorted(tmp_path.iterdir())])
+    assert [[file.name for file in family] for family in families] == [
+        ["out_rank_0.log", "out_rank_1.log"], ["train.logrank0.txt", "train.logrank1.txt"],
+    ]  # fmt: skip

@@ -67,7 +67,6 @@ BAD = [
     " Minibatch[   5-   4]: loss = 2.37 * 1024;",
     " Minibatch[   0-   4]: loss = 2.37 * 1024;",
     " Minibatch[   1-   4]: loss = 2.37 * " + "9" * 5000 + ";",
-    " Minibatch[   1-   4]: loss = 2.37 * 1024; Minibatch[   5-   8]: loss = 2.37 * 1024;",
     "Finished Epoch[1]: loss = 2.37 * 4096 nans (1.0 samples/s);",
     "Finished Epoch[1]: loss = 2.37 * 4096 1.#INFs (1.0 samples/s);",
     "Finished Epoch[1]: loss = 2.37 * 4096 1e999s (1.0 samples/s);",
@@ -119,3 +118,60 @@ def test_ranks_may_state_the_hosts_in_any_order(log: Read) -> None:
     assert log(f"{first}\n{first}\n{GOOD}").run.n_nodes is None
 
 
+
+
+GROUP = "ce = 1.5 * 640; time = 0.5s; samplesPerSecond = 1280"
+WINDOW = f" Epoch[ {{}} of 3]-Minibatch[ {{:3d}}- {{:3d}}]: {GROUP}"
+FINISHED = "Finished Epoch[ {} of 3]: [Training] ce = 1.5 * 1280; epochTime=1.1s"
+STAMP = "11/30/2026 10:00:0{}: "
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        STAMP.format(1) + WINDOW.format(1, 1, 10) + STAMP.format(2) + WINDOW.format(1, 11, 20),
+        WINDOW.format(1, 1, 10) + WINDOW.format(1, 11, 20),
+        "text before a line" + WINDOW.format(1, 1, 10) + "\n" + WINDOW.format(1, 11, 20),
+        "EVALERR: 0.71%PROGRESS: 12.50%" + STAMP.format(1) + WINDOW.format(1, 1, 10)
+        + "\n" + WINDOW.format(1, 11, 20),
+    ],
+)  # fmt: skip
+def test_lines_that_ran_into_each_other_are_told_apart(log: Read, text: str) -> None:
+    end = FINISHED.format(1) + "SGD: Saving checkpoint model 'x.1'\n"
+    parsed = log(f"{text}\n{STAMP.format(5)}{end}")
+    assert [row[1:] for row in parsed.steps()] == [(0, 10, 640, 0.5), (10, 10, 640, 0.5)]
+    assert [p.duration_s for p in parsed.of(Phase, phase="epoch")] == [1.1]
+
+
+def ranks_in_turn(epoch: int, groups: list[tuple[int, int]], *, end: bool = True) -> str:
+    lines = [WINDOW.format(epoch, *group) for group in groups for _ in (0, 1)]
+    return "\n".join([*lines, *([FINISHED.format(epoch)] * 2 if end else [])]) + "\n"
+
+
+@pytest.mark.parametrize("cut", [True, False])
+def test_a_stream_of_all_ranks_that_starts_again(log: Read, cut: bool) -> None:
+    head = "ping [requestnodes (before change)]: 2 nodes pinging each other\n" * 2
+    head += "requestnodes [MPIWrapper]: using 2 out of 2 MPI nodes\n" * 2
+    head += "CNTKCommandTrainBegin: train\n" * 2
+    whole = [(1, 10), (11, 20)]
+    second = ranks_in_turn(2, whole[:1] if cut else whole, end=not cut)
+    text = head + ranks_in_turn(1, whole) + second + head + ranks_in_turn(2, whole)
+    parsed = log(text, "out.log")
+    for rank in (0, 1):
+        rows = [(s.attempt, s.epoch, s.first_step) for s in parsed.of(Step, rank=rank)]
+        done = [(1, 1, 0), (1, 1, 10), (1, 2, 20), *([] if cut else [(1, 2, 30)])]
+        start = 30 if cut else 40
+        assert rows == [*done, (2, 2, start), (2, 2, start + 10)]
+    assert parsed.codes.count("ranks_unlabelled") == 1
+
+
+def test_the_end_of_an_epoch_of_unequal_minibatches_is_counted(log: Read) -> None:
+    lines = [
+        " Epoch[ 1 of 1]-Minibatch[ 1- 10]: ce = 1.5 * 6400; time = 5s; samplesPerSecond = 1280",
+        " Epoch[ 1 of 1]-Minibatch[ 11- 20]: ce = 1.5 * 1000; time = 1s; samplesPerSecond = 1000",
+        "Finished Epoch[ 1 of 1]: [Training] ce = 1.5 * 7500; epochTime=6.2s",
+    ]
+    parsed = log("\n".join(lines) + "\n")
+    assert parsed.steps() == [
+        (1, 0, 10, 6400, 5.0), (1, 10, 10, 1000, 1.0), (1, 20, 1, 100, None),
+    ]  # fmt: skip

@@ -128,6 +128,11 @@ class ConfigReader:
         self._depth = 0  # of brackets; deeper than the names that are kept if they are too many
         self._named = ""  # what the next bracket opens, where its name ended the line before
 
+    @property
+    def is_open(self) -> bool:
+        """Whether a section is open."""
+        return self._depth > 0
+
     def read(self, text: str) -> bool:
         """Read a line if it states a value, or stands in a section that is open."""
         text = text[:_LONGEST_LINE]
@@ -186,6 +191,16 @@ class ConfigReader:
         value = found["double"] or found["single"] or _COMMENT.sub("", found["bare"] or "")
         self._config.set(self._command, self._sections[-1] if self._sections else "", name, value)
         return found.end()
+
+
+def is_idle(line: str) -> bool:
+    """Whether a line in a dump, with its prefixes, has but one value and that is not kept."""
+    name, _, value = line.partition("=")
+    last = name.rpartition(":")[2].split()[-1:]
+    return (
+        not (not value.strip() or "=" in value or (last and last[0].lower() in _WANTED))
+        and not ("[" in line or "]" in line or "{" in line or "}" in line)
+    )  # fmt: skip
 
 
 def _is_unbalanced(text: str) -> bool:
