@@ -20,6 +20,7 @@ import mlperf
 import own_logs
 import pollux
 import rivals
+import run_recipe
 import speed
 import stragglers
 import vtrain
@@ -52,6 +53,8 @@ def sections(pythons: pollux.Pythons) -> Sections:
     return {
         "pollux": lambda shared, folder: pollux.section(shared, folder, pythons),
         "mlperf": mlperf.section,
+        "runs": run_recipe.mlperf,
+        "own_runs": run_recipe.own,
         "megatron": vtrain.megatron,
         "vtrain": vtrain.all_reduce,
         "deepbench": deepbench.section,

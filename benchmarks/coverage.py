@@ -18,6 +18,7 @@ import intervals
 import knees
 import parameters
 import refusals
+import run_recipe
 import speed
 from lines import Sections, run
 from threadpoolctl import threadpool_limits
@@ -32,6 +33,7 @@ SECTIONS: Sections = {
     "targets": intervals.targets,
     "guard": refusals.section,
     "knees": knees.section,
+    "runs": run_recipe.planted,
     "drift": drift.section,
     "parameters": parameters.section,
     "cost": speed.added,

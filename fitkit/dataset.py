@@ -1,8 +1,9 @@
 """A dataset: a folder of Parquet files, one file for each table and source.
 
-``DATASET/<table>/<source id>.parquet``. A source's row in ``sources/`` is written last and
-removed first, so it says which of the other files count: `Dataset` never reads half a source, and
-what an interrupted writer left behind is cleared by the next one.
+``DATASET/<table>/<source id>.parquet``; a table that is computed from the others is one file. A
+source's row in ``sources/`` is written last and removed first, so it says which of the other files
+count: `Dataset` never reads half a source, and what an interrupted writer left behind is cleared by
+the next one.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ import json
 import os
 import socket
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,6 +33,9 @@ FORMAT = 1
 _MARK = "_fitkit.json"
 _LOCK = "_fitkit.lock"
 _ELSEWHERE = "ingest the logs again into a new folder"
+_COMPUTED = ("links",)
+_ONE_FILE = "computed"
+_ROWS_IN_MEMORY = 1 << 15  # of each table that is being written
 _EMPTY_LOCK_S = 60.0  # nobody takes longer to write its name into a lock that it has made
 
 
@@ -121,9 +126,8 @@ class Dataset:
         for name in columns or ():
             if name not in schema.names:
                 raise ValueError(f"no column {name!r} in {table}: {', '.join(schema.names)}")
-        paths = [self.path / table / f"{source_id}.parquet" for source_id in self.source_ids()]
         names = schema.names if columns is None else list(columns)
-        parts = [_read(path, schema, names) for path in paths if path.is_file()]
+        parts = [_read(path, schema, names) for path in self._files(table, self.source_ids())]
         return pa.concat_tables(parts) if parts else schema.empty_table().select(names)
 
     def read(self, table: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
@@ -134,14 +138,12 @@ class Dataset:
     def counts(self) -> dict[str, int]:
         """Rows of every table."""
         ids = self.source_ids()
-        return {
-            table: sum(
-                _n_rows(path)
-                for path in (self.path / table / f"{source_id}.parquet" for source_id in ids)
-                if path.is_file()
-            )
-            for table in TABLES
-        }
+        return {table: sum(map(_n_rows, self._files(table, ids))) for table in TABLES}
+
+    def _files(self, table: str, source_ids: Sequence[str]) -> list[Path]:
+        stems = (_ONE_FILE,) if table in _COMPUTED else source_ids
+        paths = (self.path / table / f"{stem}.parquet" for stem in stems)
+        return [path for path in paths if path.is_file()]
 
     # -- writing -------------------------------------------------------------------------
 
@@ -165,12 +167,13 @@ class Dataset:
 
     def _prepare(self) -> None:
         self._mark()
-        known = set(self.source_ids())
+        ids = self.source_ids()
         for table in TABLES:
             for path in (self.path / table).glob(".*.tmp"):
                 path.unlink()
+            known = set(self._files(table, ids))
             for path in (self.path / table).glob("[!.]*.parquet"):
-                if path.stem not in known:
+                if path not in known:
                     path.unlink()
 
     def _mark(self) -> None:
@@ -185,8 +188,14 @@ class Dataset:
     ) -> dict[str, int]:
         """Store all rows of one source, replacing what it had; all tables or none.
 
+        Memory does not grow with the number of rows.
+
         Parameters
         ----------
+        source
+            Its row; it gets the number of its diagnostics.
+        records
+            Its other rows, in any order.
         replaces
             Identifiers of stored sources that this one takes the place of.
 
@@ -200,35 +209,102 @@ class Dataset:
         SchemaError
             If a value is not of its column's type; nothing is written then.
         """
-        rows: dict[str, list[Record]] = defaultdict(list)
-        for record in records:
-            rows[TABLE_OF[type(record)]].append(record)
-        tables = {table: to_arrow(table, rows[table]) for table in rows}
         self._mark()
-        files = {
-            table: self._write_hidden(source.source_id, table, content)
-            for table, content in tables.items()
-        }
-        mark = self._write_hidden(source.source_id, "sources", to_arrow("sources", [source]))
+        files = _HiddenFiles(self.path, source.source_id)
+        try:
+            for record in records:
+                files.add(record)
+            counts = files.close()
+            files.add(replace(source, n_diagnostics=counts.get("diagnostics", 0)))
+            files.close()
+        except Exception:
+            files.discard()
+            raise
         for source_id in (source.source_id, *replaces):
             self.remove(source_id)
-        for table, path in files.items():
-            path.replace(self.path / table / f"{source.source_id}.parquet")
-        mark.replace(self.path / "sources" / f"{source.source_id}.parquet")
-        return {table: len(rows[table]) for table in TABLES if table in rows}
+        files.show()
+        return counts
 
-    def _write_hidden(self, source_id: str, table: str, content: pa.Table) -> Path:
-        folder = self.path / table
-        folder.mkdir(parents=True, exist_ok=True)
-        # The process id keeps two writers of the same source apart.
-        path = folder / f".{source_id}.{os.getpid()}.tmp"
-        pq.write_table(content, path, compression="zstd")
-        return path
+    def rewrite(self, table: str, records: Sequence[Record]) -> None:
+        """Replace a table that is computed from the others; one that is the same stays as it is.
+
+        Raises
+        ------
+        SchemaError
+            If a value is not of its column's type.
+        """
+        content = to_arrow(table, records)
+        path = self.path / table / f"{_ONE_FILE}.parquet"
+        if not records:
+            path.unlink(missing_ok=True)
+        elif not path.is_file() or not self.arrow(table).equals(content):
+            path.parent.mkdir(exist_ok=True)
+            hidden = path.with_name(f".{_ONE_FILE}.{os.getpid()}.tmp")
+            pq.write_table(content, hidden, compression="zstd")
+            hidden.replace(path)
 
     def remove(self, source_id: str) -> None:
         """Take a source and all its rows out."""
         for table in ("sources", *(name for name in TABLES if name != "sources")):
             (self.path / table / f"{source_id}.parquet").unlink(missing_ok=True)
+
+
+class _HiddenFiles:
+    """The tables of one source in files that nobody reads yet.
+
+    Parameters
+    ----------
+    folder
+        Of the dataset.
+    """
+
+    def __init__(self, folder: Path, source_id: str) -> None:
+        self._folder = folder
+        self._source_id = source_id
+        self._rows: dict[str, list[Record]] = defaultdict(list)  # that are in no file yet
+        self._writers: dict[str, pq.ParquetWriter] = {}
+        self._counts: Counter[str] = Counter()
+
+    def add(self, record: Record) -> None:
+        """Take in a row."""
+        table = TABLE_OF[type(record)]
+        rows = self._rows[table]
+        rows.append(record)
+        if len(rows) == _ROWS_IN_MEMORY:
+            self._write(table)
+
+    def _path(self, table: str) -> Path:
+        # The process id keeps two writers of the same source apart.
+        return self._folder / table / f".{self._source_id}.{os.getpid()}.tmp"
+
+    def _write(self, table: str) -> None:
+        rows = self._rows.pop(table)
+        content = to_arrow(table, rows)
+        if table not in self._writers:
+            path = self._path(table)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._writers[table] = pq.ParquetWriter(path, content.schema, compression="zstd")
+        self._writers[table].write_table(content)
+        self._counts[table] += len(rows)
+
+    def close(self) -> dict[str, int]:
+        """Write what is left, and return the number of rows by table."""
+        for table in [*self._rows]:
+            self._write(table)
+        for writer in self._writers.values():
+            writer.close()
+        return {table: self._counts[table] for table in TABLES if table in self._counts}
+
+    def show(self) -> None:
+        """Give the files their names; that of the source is the last."""
+        for table in sorted(self._writers, key="sources".__eq__):
+            self._path(table).replace(self._folder / table / f"{self._source_id}.parquet")
+
+    def discard(self) -> None:
+        """Remove the files."""
+        for table, writer in self._writers.items():
+            writer.close()
+            self._path(table).unlink(missing_ok=True)
 
 
 def _read(path: Path, schema: pa.Schema, columns: list[str]) -> pa.Table:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import platform
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -17,11 +18,15 @@ from fitkit.conditions import parse_condition
 from fitkit.dataset import Dataset
 from fitkit.errors import FitError, InputError
 from fitkit.features import FRAMES, NOTES, Statistic, configurations, pool_repeats, repeats
-from fitkit.models.columns import key_text, keys, rows_by_key
+from fitkit.models.columns import Key, group_labels, key_text, keys, rows_by_key
+from fitkit.models.curves import Curve
 from fitkit.models.guard import check_measurable
+from fitkit.models.knees import Knee
 from fitkit.models.performance import PerformanceModel
-from fitkit.models.recipes import Recipe, recipe_named
+from fitkit.models.recipes import Proven, Recipe, recipe_named
 from fitkit.models.regression import absurd
+from fitkit.models.run_models import knee_form
+from fitkit.models.run_scaling import RunScaling
 from fitkit.models.selection import Question
 from fitkit.noise import CLOCK_RESOLUTION_S as CLOCK_RESOLUTION_S
 from fitkit.noise import SAME_SPREAD, Choice, repeat_spread, steadiest
@@ -52,6 +57,22 @@ class Measurements:
     configuration: np.ndarray
     pooled: pd.DataFrame
     notes: tuple[str, ...]
+
+    def only(self, kept: np.ndarray) -> Measurements:
+        """Some configurations, shape ``(configurations,)``, and the runs behind them."""
+        number = np.cumsum(kept) - 1
+        rows = kept[self.configuration]
+        return replace(
+            self,
+            runs=self.runs[rows].reset_index(drop=True),
+            configuration=number[self.configuration[rows]],
+            pooled=self.pooled[kept].reset_index(drop=True),
+        )
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the runs are those of the configurations, and no others."""
+        return len(self.pooled) == len(np.unique(self.configuration))
 
     @property
     def run_ids(self) -> list[str]:
@@ -129,9 +150,11 @@ def _measured(
     if where:
         frame = frame[parse_condition(where).mask(frame)].reset_index(drop=True)
     target = target or chosen.target
+    there_are = ", ".join(frame.columns)
+    if target in frame.columns or chosen.completed:
+        frame = chosen.prepare(frame)
     if target not in frame.columns:
-        raise ValueError(f"no column {target!r} to fit; there are {', '.join(frame.columns)}")
-    frame = chosen.prepare(frame)
+        raise ValueError(f"no column {target!r} to fit; there are {there_are}")
     frame, notes = _measurable(frame, target)
     frame, uncountable = _countable(frame, chosen)
     frame, lacking = _complete(frame, chosen)
@@ -143,7 +166,8 @@ def _measured(
     # A column that terms read but the data lack is unknown, not an error.
     configuration = configurations(frame, chosen.configuration)
     notes += _spread_note(repeats(frame[target], configuration))
-    pooled = pool_repeats(frame, configuration, target, statistic)
+    also = [name for name in chosen.measured if name != target]
+    pooled = pool_repeats(frame, configuration, target, statistic, also)
     return Measurements(chosen, target, statistic, frame, configuration, pooled, notes)
 
 
@@ -261,7 +285,7 @@ def fit(
     data
         A dataset, its folder, or a DataFrame with the recipe's columns.
     recipe
-        ``step``, ``phases``, ``layers``, ``comms``, ``pipeline`` or ``shared``.
+        ``step``, ``phases``, ``layers``, ``comms``, ``pipeline``, ``run`` or ``shared``.
     where
         Condition on the rows, such as ``'network == "bert"'``.
     target
@@ -290,12 +314,45 @@ def fit(
 
 def fit_measurements(found: Measurements, question: Question = "interpolation") -> PerformanceModel:
     """Fit the recipe of some measurements, and note what the fit rests on."""
+    scaling = _scaling(found)
+    known = [*scaling.knees()] if scaling else []
+    proven, said = _proven(found, known)
     model = PerformanceModel.fit(
-        found.recipe, found.pooled, found.target, found.statistic, question
+        found.recipe, found.pooled, found.target, found.statistic, question, proven
     )
-    model.notes = [*found.notes, *_absurd_times(found, model)]
+    model.notes = [*found.notes, *said, *_absurd_times(found, model)]
     model.provenance = provenance(found)
+    if scaling:
+        answers = [scaling.knee_answer(*knee) for knee in known]
+        fitted = scaling.modelled(model.estimator.groups_, found.recipe.columns)
+        model.scaling = [*scaling.measured(), *fitted, *answers]
     return model
+
+
+def _scaling(found: Measurements) -> RunScaling | None:
+    """What the runs say of their scaling, if the recipe is of runs, and they are no others."""
+    if not (found.recipe.measured and found.is_whole):
+        return None
+    columns = {str(name): found.runs[name].to_numpy() for name in found.runs.columns}
+    return RunScaling(columns, found.recipe.groups)
+
+
+def _proven(
+    found: Measurements, known: Sequence[tuple[Key, str, Curve, Knee]]
+) -> tuple[dict[Key, Proven], list[str]]:
+    """By group the forms of parts with a proven knee, and its configurations; in words, too."""
+    rows = rows_by_key(keys(found.pooled, found.recipe.groups))
+    labels = group_labels(rows, found.recipe.groups)
+    forms: dict[Key, dict[str, str]] = {}
+    said = []
+    for key, part, _, knee in known:
+        form = knee_form(part, is_steep=knee.is_steep) if knee.status == "knee" else None
+        if form:
+            forms.setdefault(key, {})[part] = form
+            said.append(f"{labels[key]}: {part} as {form}, since it has a proven {knee.text}")
+    if not found.recipe.measured:
+        return {}, said
+    return {key: (forms.get(key, {}), len(of_key)) for key, of_key in rows.items()}, said
 
 
 def _absurd_times(found: Measurements, model: PerformanceModel) -> list[str]:

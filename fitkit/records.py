@@ -35,9 +35,17 @@ class Job:
     scheduler: Annotated[str, "torque, pbs, slurm, ..."]
     system: Annotated[str | None, "the machine"] = None
     queue: Annotated[str | None, "queue or partition"] = None
+    array_index: Annotated[int | None, "which element of a job array it is"] = None
+    user: Annotated[str | None, "who ran it: a salted hash unless names are kept"] = None
+    group: Annotated[str | None, "the user's group: a salted hash unless names are kept"] = None
+    account: Annotated[str | None, "who paid for it: a salted hash unless names are kept"] = None
+    name: Annotated[str | None, "name of the job: a salted hash unless names are kept"] = None
     state: Annotated[
-        str | None, "COMPLETED, FAILED, CANCELLED, ABORTED, TIMEOUT, UNFINISHED or PENDING"
+        str | None,
+        "COMPLETED, FAILED, CANCELLED, ABORTED, TIMEOUT, NODE_FAIL, OUT_OF_MEMORY, UNFINISHED, "
+        "PENDING or UNKNOWN",
     ] = None
+    state_raw: Annotated[str | None, "the state in the log's own words, if it has one"] = None
     submitted_at: Annotated[datetime | None, "when the job was submitted"] = None
     queued_at: Annotated[datetime | None, "when it entered its queue"] = None
     eligible_at: Annotated[datetime | None, "when it was first allowed to run"] = None
@@ -45,6 +53,9 @@ class Job:
     ended_at: Annotated[datetime | None, "when it ended"] = None
     hold_s: Annotated[float | None, "eligible_at minus queued_at"] = None
     queue_s: Annotated[float | None, "started_at minus eligible_at: the wait for nodes"] = None
+    prologue_s: Annotated[float | None, "time of the prologue, as the job's output states it"] = (
+        None
+    )
     run_s: Annotated[float | None, "ended_at minus started_at"] = None
     n_nodes: Annotated[int | None, "different hosts in the host list"] = None
     n_slots: Annotated[int | None, "execution slots in the host list"] = None
@@ -52,12 +63,46 @@ class Job:
     hosts: Annotated[
         str | None, "hosts in rank order, runs of numbers as ranges: 26742-26743,26728-26729"
     ] = None
+    n_slots_reported: Annotated[int | None, "execution slots that the log states"] = None
+    n_devices: Annotated[int | None, "accelerators that were requested or given"] = None
+    node_kind: Annotated[
+        str | None, "kind of the nodes by the request: xe, xk, mixed, ...; null if it does not say"
+    ] = None
+    hosts_hash: Annotated[str | None, "SHA-1 of the list of hosts: equal for equal sets"] = None
     login_node: Annotated[str | None, "host that ran the job script"] = None
     wall_limit_s: Annotated[float | None, "requested wall-clock limit"] = None
     walltime_s: Annotated[float | None, "wall-clock time that the resource manager charged"] = None
+    cpu_s: Annotated[
+        float | None, "CPU time that was charged; on a Cray that of the script's shell alone"
+    ] = None
+    memory_bytes: Annotated[int | None, "resident memory that was charged"] = None
     exit_code: Annotated[int | None, "exit status of the job script"] = None
     exit_signal: Annotated[int | None, "signal that ended the job"] = None
+    is_local_time: Annotated[
+        bool | None, "whether instants are local stamps, in the zone that the user said"
+    ] = None
     line: Annotated[int | None, "line of the log that decided the row"] = None
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One start of a parallel program inside a job: an aprun, an srun step."""
+
+    source_id: Annotated[str, "the source it was read from"]
+    launch_id: Annotated[str, "identifier that the launcher gave: apid, step"]
+    job_id: Annotated[str | None, "the job it was started in, as far as the log names it"] = None
+    started_at: Annotated[datetime | None, "when it was placed"] = None
+    ended_at: Annotated[datetime | None, "when its nodes were released"] = None
+    n_nodes: Annotated[int | None, "different hosts"] = None
+    n_ranks: Annotated[int | None, "processes"] = None
+    hosts: Annotated[str | None, "hosts in rank order, as in jobs"] = None
+    user_s: Annotated[float | None, "CPU time in user mode, as the launcher rounds it"] = None
+    system_s: Annotated[float | None, "CPU time in the system, as the launcher rounds it"] = None
+    memory_bytes: Annotated[int | None, "largest resident memory of a process"] = None
+    n_blocks_in: Annotated[int | None, "blocks read; a hint, for their size is not stated"] = None
+    n_blocks_out: Annotated[int | None, "blocks written; a hint likewise"] = None
+    exit_code: Annotated[int | None, "exit status of the program"] = None
+    exit_signal: Annotated[int | None, "signal that ended it"] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,10 +351,14 @@ class Diagnostic:
     text: Annotated[str, "what was found"]
 
 
-Record = Job | Run | Step | Phase | Layer | Edge | Comm | Io | Pair | Link | SourceRow | Diagnostic
+Record = (
+    Job | Launch | Run | Step | Phase | Layer | Edge | Comm | Io | Pair | Link
+    | SourceRow | Diagnostic
+)  # fmt: skip
 
 TABLES: dict[str, type[Record]] = {
     "jobs": Job,
+    "launches": Launch,
     "runs": Run,
     "steps": Step,
     "phases": Phase,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pandas as pd
 import pytest
 
 import fitkit
+from fitkit.models.performance import PerformanceModel
 from fitkit.models.recipes import RECIPES
 
 REPOSITORY = Path(__file__).parents[1]
@@ -119,6 +121,14 @@ def _pipelines() -> pd.DataFrame:
     return frame.assign(step_s=0.05 + 2.0 / devices * bubble)
 
 
+def _runs() -> pd.DataFrame:
+    frame = _grid(n_workers=[1.0, 2, 4, 8], local_batch=[8.0, 16, 32], n_epochs=[1.0, 4])
+    frame = frame.assign(network="bert", n_nodes=1.0, steps_per_epoch=1000.0)
+    step_s = 0.01 + 1e-3 * frame.local_batch + 2e-3 * np.log2(frame.n_workers)
+    init_s = 5 + 0.5 * frame.n_workers
+    return frame.assign(init_s=init_s, total_s=init_s + 1000 * frame.n_epochs * step_s)
+
+
 def _pairs() -> pd.DataFrame:
     jobs = [f"bert (batch size {2**k})" for k in range(3)] + ["gpt", "vgg"]
     frame = pd.DataFrame([(job, other) for job in jobs for other in jobs])
@@ -129,7 +139,7 @@ def _pairs() -> pd.DataFrame:
 
 _FRAMES = {
     "step": _steps, "phases": _phases, "layers": _layers, "comms": _comms,
-    "pipeline": _pipelines, "shared": _pairs,
+    "pipeline": _pipelines, "run": _runs, "shared": _pairs,
 }  # fmt: skip
 
 
@@ -144,3 +154,20 @@ def recipe_frame() -> Callable[[str], pd.DataFrame]:
         return frame.assign(**{target: frame[target] * noise})
 
     return make
+
+
+@pytest.fixture(scope="session")
+def recipe_model(
+    recipe_frame: Callable[[str], pd.DataFrame],
+) -> Callable[[str], PerformanceModel]:
+    """A recipe fitted to that frame, once; tests only read it."""
+    return cache(lambda name: fitkit.fit(recipe_frame(name), name))
+
+
+@pytest.fixture(scope="session")
+def step_model(sample_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A saved model of the sample runs."""
+    path = tmp_path_factory.mktemp("model") / "step.json"
+    where = 'framework == "pytorch" and instrument == "none"'
+    fitkit.fit(sample_dataset, recipe="step", where=where).save(path)
+    return path

@@ -131,6 +131,15 @@ def test_rows_of_the_wrong_type_leave_everything_as_it_was(ds: Dataset) -> None:
     assert bytes_of(ds.path) == before
 
 
+def test_rows_are_written_as_they_come(ds: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fitkit.dataset._ROWS_IN_MEMORY", 3)
+    steps = (Step("ccc", 0, 1, float(i)) for i in range(100))
+    with ds.writing():
+        assert ds.write(source("ccc"), steps) == {"steps": 100}
+    assert ds.read("steps").query("run_id == 'ccc'").duration_s.tolist() == list(range(100))
+    assert pq.ParquetFile(ds.path / "steps" / "ccc.parquet").num_row_groups == 34
+
+
 def test_a_source_may_have_no_rows(ds: Dataset) -> None:
     with ds.writing():
         assert ds.write(source("ccc"), []) == {}
@@ -138,7 +147,8 @@ def test_a_source_may_have_no_rows(ds: Dataset) -> None:
 
 
 def test_unknown_tables_and_columns_are_named(ds: Dataset) -> None:
-    with pytest.raises(ValueError, match="no table 'step'; the tables are jobs, runs, steps"):
+    known = "no table 'step'; the tables are jobs, launches, runs, steps"
+    with pytest.raises(ValueError, match=known):
         ds.read("step")
     with pytest.raises(ValueError, match="no column 'speed' in runs: run_id, "):
         ds.read("runs", ["run_id", "speed"])
@@ -204,19 +214,20 @@ def killed_at(monkeypatch: pytest.MonkeyPatch, k: int) -> Iterator[list[str]]:
         return call
 
     def torn(name: str, operation: Callable[..., Any]) -> Callable[..., Any]:
-        def call(table: Any, path: Path, **kwargs: Any) -> Any:
+        def call(writer: pq.ParquetWriter, table: Any) -> Any:
             if len(done) == k - 1:  # dies in the middle of it
                 done.append(name)
-                path.write_bytes(b"PAR1 half a file")
+                writer.where.write_bytes(b"PAR1 half a file")
                 raise Killed
-            return dying(name, operation)(table, path, **kwargs)
+            return dying(name, operation)(writer, table)
 
         return call
 
     with monkeypatch.context() as patch:
         for name in ("replace", "unlink", "mkdir", "write_text"):
             patch.setattr(Path, name, dying(name, getattr(Path, name)))
-        patch.setattr(pq, "write_table", torn("write_table", pq.write_table))
+        write = torn("write_table", pq.ParquetWriter.write_table)
+        patch.setattr(pq.ParquetWriter, "write_table", write)
         with suppress(Killed):
             yield done
 

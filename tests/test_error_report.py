@@ -187,7 +187,7 @@ class TestWords:
 
     def test_many_groups_are_cut_and_counted(self):
         frame = pd.concat([phases().assign(network=f"n{i:02}", run_id=f"r{i}") for i in range(30)])
-        report = fitkit.validate(frame, "phases", folds=2)
+        report = fitkit.validate(frame, "phases", hold_out="local_batch == 128")
         assert "By network (5 more)" in str(report.summary())
 
 

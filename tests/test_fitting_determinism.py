@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import subprocess
@@ -12,7 +13,6 @@ import pandas as pd
 import pytest
 
 import fitkit
-from fitkit.cli.options import QUESTIONS
 from fitkit.models.recipes import RECIPES
 
 EVERY_RECIPE = pytest.mark.parametrize("name", RECIPES)
@@ -24,57 +24,78 @@ for name, path in zip(sys.argv[1::2], sys.argv[2::2], strict=True):
 """
 
 
+def saved(model):
+    return json.dumps(model.to_dict(), indent=1, allow_nan=False)
+
+
 def text(frame, name, **options):
-    """The model as it is saved."""
-    return json.dumps(fitkit.fit(frame, name, **options).to_dict(), indent=1, allow_nan=False)
+    """The fitted model as it is saved."""
+    return saved(fitkit.fit(frame, name, **options))
 
 
 def measured(recipe_frame, name):
-    """A frame of runs with names and repetitions, enough for trees where a recipe grows them."""
+    """A frame of runs with names and repetitions, enough of a network's steps for trees."""
     frame = recipe_frame(name)
     random = np.random.default_rng(1)
     target = RECIPES[name].target
     if name == "step":
-        other = frame[frame.index < 30].assign(local_batch=lambda f: 3 * f.local_batch)
+        other = frame[frame.index < 12].assign(local_batch=lambda f: 3 * f.local_batch)
         frame = pd.concat([frame, other.assign(step_s=2.5 * other.step_s)])
-    if name == "pipeline":
-        frame = pd.concat([frame, frame.assign(micro_batch=4.0)])
+    if name == "pipeline":  # a form that takes long
+        frame = frame[::5]
     frame = pd.concat([frame] * 3, ignore_index=True)
     frame[target] *= 1 + 0.05 * random.standard_normal(len(frame))
     return frame.assign(run_id=[f"r{i:03}" for i in frame.index])
 
 
-@EVERY_RECIPE
-@pytest.mark.parametrize("statistic", [None, "mean", "min"])
-def test_the_order_of_the_rows_is_no_matter(recipe_frame, name, statistic):
-    frame = measured(recipe_frame, name)
-    expected = text(frame, name, statistic=statistic)
-    for seed in range(3 if statistic is None else 1):
-        shuffled = frame.sample(frac=1, random_state=seed)
-        assert text(shuffled, name, statistic=statistic) == expected
-    assert text(frame[::-1], name, statistic=statistic) == expected
+@pytest.fixture(scope="module")
+def fitted(recipe_frame):
+    """The model of a recipe, fitted once."""
+    return functools.cache(lambda name: fitkit.fit(measured(recipe_frame, name), name))
+
+
+@pytest.fixture(scope="module")
+def expected(fitted):
+    """That model as it is saved."""
+    return lambda name: saved(fitted(name))
 
 
 @EVERY_RECIPE
-def test_neither_the_order_of_the_columns_nor_others_matter(recipe_frame, name):
-    frame = measured(recipe_frame, name)
-    expected = text(frame, name)
-    assert text(frame[frame.columns[::-1]], name) == expected
+def test_the_order_of_the_rows_is_no_matter(recipe_frame, expected, name):
+    shuffled = measured(recipe_frame, name).sample(frac=1, random_state=0)
+    assert text(shuffled, name) == expected(name)
+
+
+@EVERY_RECIPE
+def test_neither_the_order_of_the_columns_nor_others_matter(recipe_frame, expected, name):
+    frame = measured(recipe_frame, name)[::-1]
     others = np.random.default_rng(0).standard_normal(len(frame))
-    assert text(frame.assign(loss=others, host="a", placement=others), name) == expected
+    more = frame[frame.columns[::-1]].assign(loss=others, host="a", placement=others)
+    assert text(more, name) == expected(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("phases", {"statistic": "mean"}),
+        ("phases", {"statistic": "min"}),
+        ("comms", {"statistic": "mean"}),
+        ("layers", {"statistic": "min"}),
+        ("step", {"question": "scale-up"}),
+    ],
+    ids=str,
+)
+def test_the_order_of_the_rows_is_no_matter_to_options(recipe_frame, name, options):
+    frame = measured(recipe_frame, name)
+    expected = text(frame, name, **options)
+    for seed in range(1 if name == "step" else 3):
+        assert text(frame.sample(frac=1, random_state=seed), name, **options) == expected
 
 
 @EVERY_RECIPE
-@pytest.mark.parametrize("question", QUESTIONS)
-def test_fitting_again_gives_the_same_model(recipe_frame, name, question):
+def test_a_saved_model_is_written_again_with_the_same_bytes(recipe_frame, fitted, name, tmp_path):
     frame = measured(recipe_frame, name)
-    assert text(frame, name, question=question) == text(frame, name, question=question)
-
-
-@EVERY_RECIPE
-def test_a_saved_model_is_written_again_with_the_same_bytes(recipe_frame, name, tmp_path):
-    frame = measured(recipe_frame, name)
-    model = fitkit.fit(frame, name)
+    model = fitted(name)
     model.save(tmp_path / "m.json")
     before = (tmp_path / "m.json").read_bytes()
     again = fitkit.load_model(tmp_path / "m.json")
@@ -85,20 +106,19 @@ def test_a_saved_model_is_written_again_with_the_same_bytes(recipe_frame, name, 
     assert again.choices() == model.choices()
 
 
-def test_other_processes_and_hash_seeds_give_the_same_bytes(recipe_frame, tmp_path):
+def test_other_processes_and_hash_seeds_give_the_same_bytes(recipe_frame, expected, tmp_path):
     arguments = []
     for name in RECIPES:
         path = tmp_path / f"{name}.parquet"
         measured(recipe_frame, name).to_parquet(path)
         arguments += [name, str(path)]
     written = []
-    for seed in ("0", "1", "random"):
+    for seed in ("0", "1"):  # that of this process is random
         subprocess.run(
             [sys.executable, "-W", "error", "-c", PROGRAM, *arguments],
             check=True, env={**os.environ, "PYTHONHASHSEED": seed},
         )  # fmt: skip
         written.append({name: (tmp_path / f"{name}.parquet.json").read_bytes() for name in RECIPES})
-    assert written[0] == written[1] == written[2]
+    assert written[0] == written[1]
     for name in RECIPES:
-        here = text(pd.read_parquet(tmp_path / f"{name}.parquet"), name) + "\n"
-        assert written[0][name].decode() == here
+        assert written[0][name].decode() == expected(name) + "\n"

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-import fitkit
-
 HEAVY = {
     "joblib", "matplotlib", "pandas", "plotly", "pyarrow", "scipy", "sklearn", "statsmodels",
 }  # fmt: skip
@@ -40,13 +38,10 @@ def test_help_and_version_import_next_to_nothing(option: str) -> None:
     assert "fitkit" in packages
 
 
-def test_predict_needs_numpy_alone(sample_dataset: Path, tmp_path: Path) -> None:
-    model = tmp_path / "step.json"
-    where = 'framework == "pytorch" and instrument == "none"'
-    fitkit.fit(sample_dataset, "step", where=where).save(model)
+def test_predict_needs_numpy_alone(step_model: Path) -> None:
     at = ["--at", "local_batch=4", "--at", "n_workers=1"]
     for words in ([], ["--json"]):
-        packages = imported("predict", str(model), *at, *words)
+        packages = imported("predict", str(step_model), *at, *words)
         assert packages & HEAVY == set()
         assert "numpy" in packages
 

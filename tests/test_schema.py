@@ -39,7 +39,7 @@ VALUES: dict[type, st.SearchStrategy[Any]] = {
 }
 # What may be a number without a unit at the end of its name: positions, codes and ratios.
 BARE_INTEGERS = {
-    "attempt", "block_samples", "epoch", "epoch_samples", "exit_code", "exit_signal",
+    "array_index", "attempt", "block_samples", "epoch", "epoch_samples", "exit_code", "exit_signal",
     "first_epoch", "first_step", "global_batch", "gradient_bits", "hidden_size", "layer_index",
     "line", "micro_batch", "n", "parser_version", "pipeline_parallel", "rank", "sequence_length",
     "step", "tensor_parallel",

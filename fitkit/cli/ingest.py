@@ -38,8 +38,9 @@ _SHOWN = 5
 @click.option("--format", "format_", metavar="NAME", help="Read every file as this format.")
 @click.option(
     "--mapping",
-    metavar="FILE.toml",
-    help="Read every file as a table (CSV, Parquet, JSON lines), as this file says.",
+    metavar="FILE|NAME",
+    help="Read every file as a table (CSV, Parquet, JSON), as this file says, or a mapping that "
+    "comes with fitkit: acme, helios, philly, pai, ...",
 )
 @click.option(
     "--set",
@@ -49,6 +50,11 @@ _SHOWN = 5
     help="What the logs lack, e.g. device=A100 or n_workers=8; wins over run.toml.",
 )
 @click.option("--tz", metavar="ZONE", help="Zone of local time stamps, e.g. America/Chicago.")
+@click.option(
+    "--keep-names/--hash-names",
+    default=None,
+    help="Names of people, groups, accounts and jobs as they are, or hashed, which is the default.",
+)
 @click.option(
     "--on-bad-lines",
     type=click.Choice(["raise", "skip"]),
@@ -67,6 +73,7 @@ def command(
     mapping: str | None,
     settings: tuple[str, ...],
     tz: str | None,
+    keep_names: bool | None,
     on_bad_lines: str,
     strict: bool,
     jobs: int,
@@ -86,6 +93,8 @@ def command(
     metadata = {key: read_setting(key, value) for key, value in map(key_value, settings)}
     if tz:
         metadata["tz"] = read_setting("tz", tz)
+    if keep_names is not None:
+        metadata["keep_names"] = keep_names
     options = Options(format_, metadata, on_bad_lines == "skip", mapping)
     started = perf_counter()
     with tempfile.TemporaryDirectory() as spool:

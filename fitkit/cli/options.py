@@ -34,7 +34,7 @@ def _verbose(_context: click.Context, _parameter: click.Parameter, count: int) -
 
 
 # Written out, since --help must not import the models; a test compares it with theirs.
-RECIPE_NAMES = ("step", "phases", "layers", "comms", "pipeline", "shared")
+RECIPE_NAMES = ("step", "phases", "layers", "comms", "pipeline", "run", "shared")
 QUESTIONS = ("interpolation", "scale-up")
 
 recipe = click.option(

@@ -12,7 +12,13 @@ import pandas as pd
 from fitkit.cli.options import common, print_json, print_result, say, where
 from fitkit.conditions import parse_condition
 from fitkit.dataset import Dataset
-from fitkit.diagnosis import device_shares, layer_shares, phase_shares
+from fitkit.diagnosis import (
+    device_shares,
+    job_phase_summary,
+    job_phases,
+    layer_shares,
+    phase_shares,
+)
 from fitkit.display import Summary, Table, format_quantity, format_share
 from fitkit.errors import InputError
 from fitkit.records import TABLES
@@ -177,6 +183,7 @@ def _overview(store: Dataset) -> dict[str, Any]:
         "phases": records(phase_shares(store)),
         "device": records(device_shares(store)),
         "layers": records(layer_shares(store)),
+        "jobs": records(job_phase_summary(job_phases(store))),
     }
 
 
@@ -195,6 +202,7 @@ def _overview_summary(store: Dataset, overview: dict[str, Any]) -> Summary:
     tables.append(_phase_table(overview["phases"], where))
     tables.append(_phase_table(overview["device"], "What devices did in a median step"))
     tables.append(_layer_table(overview["layers"]))
+    tables.append(_job_table(overview["jobs"]))
     return Summary(f"Dataset {store.path}", facts, [table for table in tables if table.rows])
 
 
@@ -217,6 +225,18 @@ def _run_table(setups: list[dict[str, Any]]) -> Table:
         "incomplete",
     )
     return Table(names, rows, "Runs", 5)
+
+
+def _job_table(phases: list[dict[str, Any]]) -> Table:
+    rows = tuple(
+        (
+            p["phase"], str(p["n_jobs"]), format_quantity(p["median_s"], "s"),
+            format_share(p["share"]), str(p["n_negative"] or ""),
+        )
+        for p in phases
+    )  # fmt: skip
+    names = ("phase", "attempts", "median", "share of all", "negative")
+    return Table(names, rows, "Where the time of jobs goes", 1)
 
 
 def _ends(shares: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -2,16 +2,18 @@
 
 Shares of the phases in a step and of the layers in a network; stragglers of each run and rank; the
 drift of the machine while the runs were measured; the scale from which on more workers no longer
-pay.
+pay, for a step and for a whole run.
 """
 
+from fitkit.diagnosis.job_phases import job_phase_summary, job_phases
 from fitkit.diagnosis.order import order_drift
 from fitkit.diagnosis.ranks import stragglers
+from fitkit.diagnosis.run_scaling import run_scaling
 from fitkit.diagnosis.scaling import scaling
 from fitkit.diagnosis.selected import SelectedRuns
 from fitkit.diagnosis.shares import device_shares, layer_shares, phase_shares
 
 __all__ = [
-    "SelectedRuns", "device_shares", "layer_shares", "order_drift", "phase_shares", "scaling",
-    "stragglers",
+    "SelectedRuns", "device_shares", "job_phase_summary", "job_phases", "layer_shares",
+    "order_drift", "phase_shares", "run_scaling", "scaling", "stragglers",
 ]  # fmt: skip

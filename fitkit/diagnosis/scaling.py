@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,11 +12,9 @@ import pandas as pd
 from fitkit.dataset import Dataset
 from fitkit.fitting import Measurements, measurements, to_numbers
 from fitkit.models.columns import UNKNOWN, group_labels, keys, rows_by_key
+from fitkit.models.curves import Curve, batch_curves
 from fitkit.models.knees import MIN_SCALES, find_knee
 from fitkit.models.turning_points import turning_point
-
-Kind = Literal["weak", "strong"]
-_BATCH: dict[Kind, str] = {"weak": "local_batch", "strong": "global_batch"}
 
 _COLUMNS = [
     "group", "kind", "batch", "n_runs", "n_scales", "n_max", "knee_status", "knee", "knee_low",
@@ -54,67 +52,41 @@ def scaling(data: Dataset | pd.DataFrame | Path | str, *, where: str | None = No
         If no row has a step time that can be used.
     """
     found = measurements(data, "step", where=where, statistic="median")
-    rows = [_row(curve) for curve in _curves(found)]
+    times = found.runs[found.target].to_numpy(dtype=float)
+    rows = [_row(group, curve, times[curve.rows]) for group, curve in _curves(found)]
     frame = pd.DataFrame(rows, columns=_COLUMNS)
     return frame.sort_values(["group", "kind", "batch"], ignore_index=True)
 
 
-class _Curve(NamedTuple):
-    """Steps of one network and batch over the number of workers, in the order of both."""
-
-    group: str
-    kind: Kind
-    batch: float
-    workers: np.ndarray
-    step_s: np.ndarray
-
-
-def _curves(found: Measurements) -> Iterator[_Curve]:
+def _curves(found: Measurements) -> Iterator[tuple[str, Curve]]:
+    """Name of each group and its curves over the number of workers."""
     runs = found.runs
     groups = rows_by_key(keys(runs, found.recipe.groups))
     labels = group_labels(groups, found.recipe.groups)
-    numbers = {name: _numbers(runs, name) for name in ("n_workers", "n_nodes", *_BATCH.values())}
+    names = ("n_workers", "n_nodes", "local_batch", "global_batch")
+    numbers = {name: _numbers(runs, name) for name in names}
     times = runs[found.target].to_numpy(dtype=float)
     for key, rows in groups.items():
-        for kind, name in _BATCH.items():
-            batches = numbers[name][rows]
-            for batch in np.unique(batches[np.isfinite(batches)]):
-                chosen = rows[batches == batch]
-                chosen = _densest(chosen, numbers["n_workers"], numbers["n_nodes"])
-                workers = numbers["n_workers"][chosen]
-                if len(np.unique(workers)) >= MIN_SCALES:
-                    order = np.lexsort((times[chosen], workers))
-                    label = labels[key].replace(UNKNOWN, "all runs")
-                    seconds = times[chosen][order]
-                    yield _Curve(label, kind, float(batch), workers[order], seconds)
+        for curve in batch_curves(numbers, times, rows, MIN_SCALES):
+            yield labels[key].replace(UNKNOWN, "all runs"), curve
 
 
 def _numbers(runs: pd.DataFrame, name: str) -> np.ndarray:
     return to_numbers(runs[name]) if name in runs.columns else np.full(len(runs), np.nan)
 
 
-def _densest(rows: np.ndarray, workers: np.ndarray, nodes: np.ndarray) -> np.ndarray:
-    """Those of some rows that ran their number of workers on the fewest nodes it ran on."""
-    rows = rows[np.isfinite(workers[rows])]
-    _, scale = np.unique(workers[rows], return_inverse=True)
-    known = np.where(np.isfinite(nodes[rows]), nodes[rows], 0.0)
-    fewest = np.full(scale.max(initial=-1) + 1, np.inf)
-    np.minimum.at(fewest, scale, known)
-    return rows[known == fewest[scale]]
-
-
-def _row(curve: _Curve) -> dict[str, Any]:
-    knee = find_knee(curve.workers, curve.step_s)
+def _row(group: str, curve: Curve, step_s: np.ndarray) -> dict[str, Any]:
+    knee = find_knee(curve.scale, step_s)
     # As many samples in a step as there are workers, or always the same number.
-    samples = curve.workers if curve.kind == "weak" else np.ones(len(curve.workers))
-    turn = turning_point(curve.workers, curve.step_s / samples)
+    samples = curve.scale if curve.kind == "weak" else np.ones(len(curve.scale))
+    turn = turning_point(curve.scale, step_s / samples)
     return {
-        "group": curve.group,
+        "group": group,
         "kind": curve.kind,
         "batch": curve.batch,
-        "n_runs": len(curve.workers),
-        "n_scales": len(np.unique(curve.workers)),
-        "n_max": float(curve.workers.max()),
+        "n_runs": len(curve.scale),
+        "n_scales": len(curve.scales),
+        "n_max": float(curve.scale.max()),
         "knee_status": knee.status,
         "knee": knee.at,
         "knee_low": knee.low,

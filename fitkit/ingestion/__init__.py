@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,10 +25,13 @@ from fitkit.ingestion.discovery import (
     form_sources,
     unreadable,
 )
+from fitkit.ingestion.job_ids import with_job_ids
 from fitkit.ingestion.metadata import check_metadata, metadata_json, read_setting
 from fitkit.ingestion.planning import Plan, Task, hash_sources, make_plan
+from fitkit.ingestion.snapshots import says_nothing_new
+from fitkit.linking import find_links
 from fitkit.parallel import parallel_map
-from fitkit.records import TABLE_OF, Diagnostic, Record, Run, SourceRow
+from fitkit.records import TABLE_OF, Record, Run, SourceRow
 
 __all__ = [
     "Options",
@@ -119,6 +122,7 @@ def ingest_each(
         return
     with dataset.writing():
         yield from _carry_out(make_plan(sources, dataset), dataset, dataset.path, n_jobs)
+        dataset.rewrite("links", find_links(dataset))
 
 
 def _carry_out(
@@ -155,36 +159,52 @@ def _run_ids(dataset: Dataset) -> dict[str, list[str]]:
 
 def _store(folder: Path | None, task: Task) -> SourceResult:
     source, name = task.source, task.parser.name
+    if folder is not None and task.later and says_nothing_new(task, Dataset(folder)):
+        return SourceResult(source.label, name, "unchanged")
+    run_ids: list[str] = []
+    records = _records(task, run_ids)
+    rows: Mapping[str, int]
     try:
-        records = list(task.parser.parse(source))
-    except FitkitError as error:
-        return SourceResult(source.label, name, "failed", error=str(error), hint=error.hint)
-    except OSError as error:
-        return unreadable(source.label, name, error)
-    except Exception as error:  # noqa: BLE001 - a fault of ours: other sources go on
-        return crashed(source.label, name, error)
-    notes = [
-        replace(note, path=_unpacked(note.path))
-        for note in source.problems.records(source.source_id)
-    ]
-    try:
-        rows = _write(folder, task, records, notes)
+        if folder is None:
+            rows = Counter(TABLE_OF[type(record)] for record in records)
+        else:
+            rows = Dataset(folder).write(_row(task), records, task.replaces)
+    except _Unread as failure:
+        return failure.result
     except (SchemaError, KeyError, AttributeError) as error:  # no records, or not of their types
         return crashed(source.label, name, error)
-    run_ids = tuple(record.run_id for record in records if isinstance(record, Run))
-    return SourceResult(source.label, name, "ingested", run_ids, rows, len(notes))
+    n_notes = rows.get("diagnostics", 0)
+    return SourceResult(source.label, name, "ingested", tuple(run_ids), rows, n_notes)
 
 
-def _write(
-    folder: Path | None, task: Task, records: Iterable[Record], notes: Sequence[Diagnostic]
-) -> Mapping[str, int]:
-    everything = [*records, *notes]
-    if folder is None:
-        return Counter(TABLE_OF[type(record)] for record in everything)
-    return Dataset(folder).write(_row(task, notes), everything, task.replaces)
+class _Unread(Exception):  # noqa: N818 - not an error of its own: it carries a result
+    """A parser failed, as the result says."""
+
+    def __init__(self, result: SourceResult) -> None:
+        super().__init__(result.error)
+        self.result = result
 
 
-def _row(task: Task, notes: Sequence[Diagnostic]) -> SourceRow:
+def _records(task: Task, run_ids: list[str]) -> Iterator[Record]:
+    """Yield the records of a source as its parser does, then its diagnostics; note its runs."""
+    source, name = task.source, task.parser.name
+    try:
+        for record in with_job_ids(task.parser.parse(source), source):
+            if isinstance(record, Run):
+                run_ids.append(record.run_id)
+            yield record
+    except FitkitError as error:
+        result = SourceResult(source.label, name, "failed", error=str(error), hint=error.hint)
+        raise _Unread(result) from error
+    except OSError as error:
+        raise _Unread(unreadable(source.label, name, error)) from error
+    except Exception as error:  # a fault of ours: other sources go on
+        raise _Unread(crashed(source.label, name, error)) from error
+    for note in source.problems.records(source.source_id):
+        yield replace(note, path=_unpacked(note.path))
+
+
+def _row(task: Task) -> SourceRow:
     source = task.source
     return SourceRow(
         source_id=source.source_id,
@@ -192,7 +212,7 @@ def _row(task: Task, notes: Sequence[Diagnostic]) -> SourceRow:
         format=task.parser.name,
         parser_version=task.parser.version,
         n_bytes=sum(n_bytes for _, _, n_bytes in source.digests),
-        n_diagnostics=len(notes),
+        n_diagnostics=0,  # known when all is read
         files=json.dumps(source.digests),
         metadata=metadata_json(source.metadata),
     )

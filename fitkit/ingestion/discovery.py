@@ -22,6 +22,7 @@ from fitkit.parsers import (
     parser_named,
     read_mapping,
 )
+from fitkit.parsers.jobout import JobOutputParser
 
 log = logging.getLogger(__name__)
 
@@ -118,8 +119,14 @@ def _chosen(options: Options) -> Parser | None:
 
 
 def _taken(file: SourceFile, parser: Parser) -> Parser | SourceResult:
-    """The parser that the user named, unless nothing can be read: a .zip of several files."""
+    """The parser that the user named, unless nothing can be read: a .zip of several files.
+
+    A mapping of lines reads what is inside the output of a job.
+    """
     try:
+        if isinstance(parser, TableParser) and parser.mapping.layout.patterns:
+            envelope = JobOutputParser([parser])
+            return envelope if envelope.recognises(file.head()) else parser
         file.head(1)
     except FitkitError as error:
         return SourceResult(file.label, parser.name, "failed", error=str(error), hint=error.hint)
@@ -199,8 +206,10 @@ def _source(
         metadata = {**read_side_files(family[0]), **in_utc(options.metadata)}
     except FitkitError as error:
         return SourceResult(label, parser.name, "failed", error=str(error), hint=error.hint)
-    if isinstance(parser, TableParser):
-        metadata[MAPPING] = parser.mapping.sha256
+    readers = [parser, *parser.inner] if isinstance(parser, JobOutputParser) else [parser]
+    for reader in readers:
+        if isinstance(reader, TableParser):
+            metadata[MAPPING] = reader.mapping.sha256
     return Source(label, family, metadata, ProblemLog(options.skip_bad_lines))
 
 

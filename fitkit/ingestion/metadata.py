@@ -15,6 +15,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from fitkit.errors import ParseError
 from fitkit.parsers import SourceFile
+from fitkit.parsers.names import KEEP_NAMES
 from fitkit.records import Run
 from fitkit.schema import column_types
 
@@ -26,6 +27,7 @@ _READERS: dict[type, Callable[[str], Any]] = {
     int: int,
     float: float,
     datetime: datetime.fromisoformat,
+    bool: lambda text: {"true": True, "false": False}[text.lower()],
 }
 
 
@@ -94,11 +96,11 @@ def read_setting(key: str, text: str) -> Any:
     ValueError
         If the key is unknown, or the text is no value of its type.
     """
-    kind = _columns().get(key, str)
+    kind = bool if key == KEEP_NAMES else _columns().get(key, str)
     read = _READERS.get(kind, str)
     try:
         value = read(text)
-    except ValueError as error:
+    except (ValueError, KeyError) as error:
         raise ValueError(f"{key} = {text!r}: expected {kind.__name__}") from error
     check_metadata({key: value})
     return value
@@ -110,9 +112,10 @@ def check_metadata(metadata: Mapping[str, Any]) -> None:
     Raises
     ------
     ValueError
-        At a key that is not a column of ``runs`` (nor ``tz``), or a value of the wrong type.
+        At a key that is not a column of ``runs`` (nor ``tz`` or ``keep_names``), or a value of
+        the wrong type.
     """
-    columns = _columns()
+    columns = {**_columns(), KEEP_NAMES: bool}
     for key, value in metadata.items():
         if key == "tz":
             _check_zone(value)

@@ -22,11 +22,20 @@ Member = tuple[str, str, int]  # name, SHA-256 and bytes of a file, decompressed
 
 @dataclass(frozen=True)
 class Task:
-    """A source that is to be stored, and the stored sources that it replaces."""
+    """A source that is to be stored.
+
+    Attributes
+    ----------
+    replaces
+        Stored sources that it replaces.
+    later
+        Stored sources that may be a later state of it: no file of it is longer there.
+    """
 
     source: Source
     parser: Parser
     replaces: tuple[str, ...] = ()
+    later: tuple[str, ...] = ()
 
 
 @dataclass
@@ -104,7 +113,8 @@ def make_plan(sources: Sequence[tuple[Source, Parser]], dataset: Dataset) -> Pla
         whole_of |= dict.fromkeys(parts, key)
         replaced = tuple(part for part in parts if part in stored)
         told = _with_told(source, [stored[part] for part in replaced])
-        plan.tasks.append(Task(told, parser, replaced))
+        later = () if replaced else _later_states(source, parser, stored, members)
+        plan.tasks.append(Task(told, parser, replaced, later))
     return _without_parts(plan, whole_of)
 
 
@@ -125,6 +135,23 @@ def _without_parts(plan: Plan, whole_of: Mapping[str, str]) -> Plan:
         else:
             tasks.append(task)
     return Plan(tasks, held)
+
+
+def _later_states(
+    source: Source,
+    parser: Parser,
+    stored: Mapping[str, Mapping[str, Any]],
+    members: Mapping[str, Sequence[Member]],
+) -> tuple[str, ...]:
+    def is_later(files: Sequence[Member]) -> bool:
+        sizes = {name: n_bytes for name, _, n_bytes in files}
+        return all(n_bytes <= sizes.get(name, -1) for name, _, n_bytes in source.digests)
+
+    return tuple(
+        key
+        for key, files in members.items()
+        if stored[key]["format"] == parser.name and key != source.source_id and is_later(files)
+    )
 
 
 def _members(row: Mapping[str, Any]) -> tuple[Member, ...]:

@@ -16,6 +16,7 @@ from fitkit.models.kinds import model_from_dict, model_to_dict
 from fitkit.models.parameters import Parameter, number, plain
 from fitkit.models.regression import absurd
 
+
 class Blend(Estimator):
     """The geometric mean of models that err in different ways.
 

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 UNKNOWN = "?"  # how a null in a column that tells groups apart is written
 Key = tuple[str, ...]
@@ -26,6 +27,15 @@ class Columns:
 
     def __getattr__(self, name: str) -> np.ndarray:
         return numbers(column(self._X, name))
+
+
+def known_or(x: Columns, name: str, other: ArrayLike) -> np.ndarray:
+    """A column of numbers, and where it is null, or not there, something else."""
+    try:
+        values = getattr(x, name)
+    except MissingColumnError:
+        return np.asarray(other, dtype=float)
+    return np.where(np.isnan(values), other, values)
 
 
 def column(X: Any, name: str) -> np.ndarray:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -84,7 +84,7 @@ class Estimator(ABC):
 
     # What its own intervals rest on: normal theory; errors of rows that were held out, which say
     # nothing about what lies beyond; or a posterior, which does.
-    intervals_by: ClassVar[Literal["theory", "held-out rows", "posterior"]] = "theory"
+    intervals_by: Literal["theory", "held-out rows", "posterior"] = "theory"
 
     def settled(self) -> Self:
         """An unfitted copy that takes as given what this fit chose, so that fits of it are alike.
@@ -110,6 +110,25 @@ class Estimator(ABC):
         Shape ``(rows,)``; zero where there is one form only.
         """
         return np.zeros(n_rows(X))
+
+    def drawn(self, X: Any) -> np.ndarray:
+        """Seconds of each row by every draw of the parameters, shape ``(draws, rows)``.
+
+        They are `fitkit.models.bootstrap.N_DRAWS`, and the rows of one draw err together. A model
+        that holds others scatters as their geometric mean does; one that has no bootstrap and
+        holds none tells no doubt: every draw is its prediction.
+        """
+        from fitkit.models.bootstrap import N_DRAWS  # here: predicting does without it
+
+        held = (
+            [self.model_] if hasattr(self, "model_") else [*getattr(self, "models_", {}).values()]
+        )
+        if not held:
+            return np.repeat(self.predict(X)[None], N_DRAWS, axis=0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            logs = np.mean([np.log(model.drawn(X)) for model in held], axis=0)
+            own = np.mean([np.log(model.predict(X)) for model in held], axis=0)
+            return np.asarray(np.exp(logs - own) * self.predict(X))
 
     def predict_interval(self, X: Any, level: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
         """Interval that a new measurement falls into, in seconds; NaN where none is known."""

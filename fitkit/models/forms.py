@@ -15,8 +15,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fitkit.models.columns import Columns, MissingColumnError
-from fitkit.models.terms import Resource, needed_columns, read_by, terms_named
+from fitkit.models.columns import Columns, MissingColumnError, known_or
+from fitkit.models.terms import Resource, needed_columns, nodes, read_by, terms_named
 
 Amount = Callable[[Columns], ArrayLike]
 Seconds = Callable[[Columns, SimpleNamespace], ArrayLike]
@@ -259,6 +259,26 @@ def hinge(x: Columns, c: SimpleNamespace) -> ArrayLike:
     return (
         c.fixed + c.per_sample * x.local_batch + c.per_worker * np.maximum(0, x.n_workers - c.knee)
     )
+
+
+def _data_set(x: Columns) -> np.ndarray:
+    """Bytes that every node reads; where nothing tells how many, the data set counts as one."""
+    return known_or(x, "dataset_bytes", 1.0)
+
+
+@form(
+    Coefficient("launch", "s", "host", 0.3, lambda x: 1.0),
+    Coefficient("own_reading", "s/byte", "storage", 0.7, _data_set),
+    Coefficient("knee", "nodes", "storage", 1.0, nodes, "size"),
+)
+def shared_file_system(x: Columns, c: SimpleNamespace) -> ArrayLike:
+    """Every node reads the data set: at its own pace, until the file system is busy with all.
+
+    a + max(D / b, D N / B), with b of a client and B of the file system; the knee lies at B / b.
+    The bounds are those of a single server (Denning and Buzen, ACM Computing Surveys 10, 1978);
+    the phase is the one that arXiv 1612.00521 calls initialisation.
+    """
+    return c.launch + c.own_reading * _data_set(x) * np.maximum(1.0, nodes(x) / c.knee)
 
 
 @form(

@@ -27,6 +27,7 @@ from fitkit.models.kinds import model_from_dict, model_to_dict
 if TYPE_CHECKING:
     import pandas as pd
 
+    from fitkit.models.pooled_composition import PooledComposition
     from fitkit.models.pooling import PooledModel
 
 
@@ -49,7 +50,7 @@ class GroupedModel(Estimator):
         Models by group, for groups that need other terms. With one column in ``by`` the keys
         are its values, else tuples of them.
     pooled
-        Fitted to all groups together, it answers for those that have fewer than `MIN_OWN` rows
+        Fitted to all groups together, it answers for those of fewer than `MIN_OWN` configurations
         and a relative: a group that shares the first of its ``related`` columns.
 
     Examples
@@ -66,7 +67,7 @@ class GroupedModel(Estimator):
         by: Sequence[str] | str,
         model: Estimator | None = None,
         models: Mapping[Any, Estimator] | None = None,
-        pooled: PooledModel | None = None,
+        pooled: PooledModel | PooledComposition | None = None,
     ) -> None:
         self.by = by
         self.model = model
@@ -126,7 +127,10 @@ class GroupedModel(Estimator):
         related = [self._by.index(name) for name in self.pooled.related]
         count = Counter(key[related[0]] for key in kin if key[related[0]] != UNKNOWN)
         few = {
-            key for key, rows in kin.items() if len(rows) < MIN_OWN and count[key[related[0]]] > 1
+            key
+            for key, rows in kin.items()
+            if count[key[related[0]]] > 1
+            and self.pooled.n_configurations(take(columns, rows)) < MIN_OWN
         }
         if not few:
             return {}

@@ -53,6 +53,8 @@ class Knee:
         Of bootstrap draws in which the rule finds a knee again; NaN unless there is one.
     before_s, per_worker_s
         Seconds up to the knee, and what each worker beyond it adds.
+    is_steep
+        Whether the slope is proven to be steeper than that of one server that serves all.
     n_left_out
         Stragglers among the repetitions, see `pool_by_scale`.
     """
@@ -70,6 +72,7 @@ class Knee:
     share: float = math.nan
     before_s: float = math.nan
     per_worker_s: float = math.nan
+    is_steep: bool = False
 
     @property
     def text(self) -> str:
@@ -326,8 +329,11 @@ def _with_knee(contest: _Contest, blank: Knee, draws: int, seed: int) -> Knee:
         return replace(blank, reason=f"a knee may lie anywhere from {ends}: measure beyond")
     curve = contest.knees[contest.winner].curve
     before_s, end_s = math.exp(curve[0]), math.exp(curve[-1])
+    per_worker_s = (end_s - before_s) / (float(scales[-1]) - at)
+    lead = contest.knees["serial server"].aicc - contest.knees["hinge"].aicc
     proof = f"every form without a knee is worse, by {MARGIN:g} AICc if its slope does not grow"
     return replace(
         blank, status="knee", reason=proof, at=at, low=low, high=high, share=share,
-        before_s=before_s, per_worker_s=(end_s - before_s) / (float(scales[-1]) - at),
+        before_s=before_s, per_worker_s=per_worker_s,
+        is_steep=lead > MARGIN and per_worker_s * at > before_s,
     )  # fmt: skip

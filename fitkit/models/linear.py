@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Self, cast, get_args
@@ -225,7 +226,6 @@ class LinearModel(Estimator):
             parameters.append(
                 Parameter(term.name, estimate, std_err, ci_low, ci_high, term.unit, state, how)
             )
-        del self._evidence
         return parameters
 
     def _bounds(self, solution: Solution) -> tuple[np.ndarray, np.ndarray, np.ndarray, Method]:
@@ -269,6 +269,28 @@ class LinearModel(Estimator):
     def predict(self, X: Any) -> np.ndarray:
         """Seconds for each row of ``X``, shape ``(rows,)``; NaN where a column is null."""
         return np.asarray(self._design(X) @ self._estimates)
+
+    def drawn(self, X: Any) -> np.ndarray:
+        """Seconds of each row by every draw of the bootstrap, see `Estimator.drawn`.
+
+        Draws scatter too little by the root of degrees of freedom by rows, and are spread by it.
+
+        Raises
+        ------
+        NotFittedError
+            If it was loaded: the rows are gone.
+        """
+        require_fitted(self, "_evidence")
+        solution, status = self._evidence
+        if self.dof_ <= 0:
+            return super().drawn(X)
+        weighted = solution.design * solution.weights[:, None]
+        drawn = linear_draws(weighted, solution.times * solution.weights) - solution.estimates
+        spread = math.sqrt(self.n_obs_ / self.dof_) * np.nan_to_num(drawn)
+        kept = terms_named([name for name, state in status.items() if state == "positive"])
+        rows = n_rows(X)
+        design = np.column_stack([term.amount(X, rows) for term in kept])
+        return np.asarray(np.maximum(solution.estimates + spread, 0.0) @ design.T)
 
     def predict_interval(self, X: Any, level: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
         """Interval that a new measurement falls into, shapes ``(rows,)``; in seconds.

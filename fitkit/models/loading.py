@@ -17,6 +17,7 @@ from fitkit.models.identifiability import Identifiability
 from fitkit.models.performance import FORMAT, PerformanceModel
 from fitkit.models.prediction_intervals import PredictionIntervals
 from fitkit.models.recipes import recipe_named
+from fitkit.models.run_scaling import ScalingAnswer
 
 
 def load_model(path: Path | str) -> PerformanceModel:
@@ -90,4 +91,5 @@ def _from_dict(state: Mapping[str, Any]) -> PerformanceModel:
         identifiability=judged,
         provenance=dict(state["provenance"]),
         notes=[str(note) for note in state["notes"]],
+        scaling=[ScalingAnswer.from_dict(each) for each in state.get("scaling", [])],
     )

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from fitkit.display import Summary, Table, format_quantity
+from fitkit.display import Summary, Table, format_number, format_quantity
 from fitkit.models.columns import common_label, group_labels
 from fitkit.models.terms import TERMS
+from fitkit.models.turning_points import counted
 
 if TYPE_CHECKING:
     from fitkit.models.grouped import GroupedModel
     from fitkit.models.performance import PerformanceModel
+    from fitkit.models.run_scaling import ScalingAnswer
 
 _SHOWN_PARAMETERS = 60
 _SHOWN_LINES = 20
@@ -41,7 +43,7 @@ def model_summary(model: PerformanceModel) -> Summary:
     """What was fitted, parameter by parameter, in units that can be read."""
     groups = model.estimator.groups_
     rows = list(_parameter_rows(model))
-    terms = {row[1] for row in rows}
+    terms = {row[1].rpartition(": ")[2] for row in rows}  # a part of a run stands before it
     notes = [*model.notes, *model.left_out()]
     if len(rows) > _SHOWN_PARAMETERS:
         notes.append(f"{len(rows) - _SHOWN_PARAMETERS} more parameters are not shown")
@@ -61,6 +63,7 @@ def model_summary(model: PerformanceModel) -> Summary:
             Table(columns, tuple(rows[:_SHOWN_PARAMETERS]), "Parameters", 2),
             *_lines("Intervals of predictions", "what they rest on", rest_on),
             *_lines("Runs that would tell more", "which run", _by_text(model.suggestions())),
+            *_scaling_table(model.scaling),
         ],
         notes,
     )
@@ -78,6 +81,25 @@ def _parameter_rows(model: PerformanceModel) -> Iterator[tuple[str, ...]]:
                     labels[key], p.term, estimate, interval, p.method, said,
                     str(fitted.n_obs_),
                 )  # fmt: skip
+
+
+def _scaling_table(answers: Sequence[ScalingAnswer]) -> list[Table]:
+    """Where runs stop scaling, group by group."""
+    rows = [
+        (
+            answer.group, answer.what, answer.kind + _batch(answer.batch),
+            f"{answer.n_scales} to {counted(answer.n_max, answer.unit)}", answer.words,
+        )
+        for answer in answers[:_SHOWN_LINES]
+    ]  # fmt: skip
+    names = ("group", "of", "scaling", "scales", "where it stops")
+    more = len(answers) - len(rows)
+    title = "Where scaling stops" + (f" ({more} more lines are not shown)" if more else "")
+    return [Table(names, tuple(rows), title, len(names))] if rows else []
+
+
+def _batch(batch: float) -> str:
+    return f", batch {format_number(batch)}" if math.isfinite(batch) else ""
 
 
 def _by_text(text_of: Mapping[str, str]) -> dict[str, list[str]]:

@@ -135,8 +135,9 @@ class NonlinearModel(Estimator):
         self._coefficients = dict.fromkeys((c.name for c in form.coefficients), 0.0)
         for c, place in zip(fitted, theta.tolist(), strict=True):
             self._coefficients[c.name] = value_at(c, place)
-        self._evidence = X, times, theta, problem.start
-        self.__dict__.pop("parameters_", None)
+        self._posed = times, theta, problem
+        for name in ("parameters_", "_draws"):
+            self.__dict__.pop(name, None)
         return self
 
     def _problem(self, form: Form, X: SimpleNamespace, times: np.ndarray) -> Problem:
@@ -156,18 +157,20 @@ class NonlinearModel(Estimator):
         return problem, problem.solve(self.near)
 
     @cached_property
+    def _draws(self) -> np.ndarray:
+        _, theta, problem = self._posed
+        return form_draws(problem, theta)
+
+    @cached_property
     def parameters_(self) -> list[Parameter]:
         """The coefficients; their bounds are found when first asked for, most fits never are."""
         require_fitted(self, "n_obs_")
         form = form_named(self.form)
-        X, times, theta, start = self._evidence
-        problem = self._problem(form, X, times)
-        problem.start = start
+        times, theta, problem = self._posed
         errors = _errors(problem.jacobian(theta), self.noise_)
         low, high = np.full((2, len(theta)), np.nan)
         if self.dof_ > 0:
-            drawn = form_draws(problem, theta)
-            low, high = bounds(theta, drawn, self.level, self.n_obs_, self.dof_)
+            low, high = bounds(theta, self._draws, self.level, self.n_obs_, self.dof_)
             # A search does not move along what next to nothing holds: the bounds are open there.
             low = np.where(errors > CUT, theta - CUT, low)
             high = np.where(errors > CUT, theta + CUT, high)
@@ -180,7 +183,6 @@ class NonlinearModel(Estimator):
             place, error, lower, upper = (float(v[k]) for v in (theta, errors, low, high))
             shares = problem.amounts[c.name] / times
             found[c.name] = _parameter(c, shares, place, error, lower, upper)
-        del self._evidence
         return list(found.values())
 
     # -- using it --------------------------------------------------------------------------
@@ -197,6 +199,23 @@ class NonlinearModel(Estimator):
         form, given = form_named(self.form), SimpleNamespace(**self._coefficients)
         seconds = seconds_of(form, known_numbers(X, form.columns), given)
         return np.array(np.broadcast_to(seconds, (n_rows(X),)))
+
+    def drawn(self, X: Any) -> np.ndarray:
+        """Seconds of each row by every draw of the bootstrap, see `LinearModel.drawn`."""
+        require_fitted(self, "_posed")
+        if self.dof_ <= 0:
+            return super().drawn(X)
+        _, theta, problem = self._posed
+        form = form_named(self.form)
+        spread = math.sqrt(self.n_obs_ / self.dof_) * (self._draws - theta)
+        asked = known_numbers(X, form.columns)
+        found = np.empty((len(spread), n_rows(X)))
+        for k, places in enumerate(theta + np.clip(spread, -CUT, CUT)):
+            given = dict.fromkeys((c.name for c in form.coefficients), 0.0)
+            fitted = zip(problem.fitted, places.tolist(), strict=True)
+            given.update({c.name: value_at(c, place) for c, place in fitted})
+            found[k] = seconds_of(form, asked, SimpleNamespace(**given))
+        return found
 
     def predict_interval(self, X: Any, level: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
         """Interval that a new measurement falls into, see `log_interval`.

@@ -138,6 +138,10 @@ class OperatorModel(LinearModel):
             return seconds
         return seconds * np.exp(self.smooth_.predict(_places(self.shape_, X)))
 
+    def drawn(self, X: Any) -> np.ndarray:
+        """Draws of the terms, with the factor as it is; see `Estimator.drawn`."""
+        return np.asarray(super().drawn(X) * (self.predict(X) / super().predict(X)))
+
     def predict_interval(self, X: Any, level: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
         """Interval that a new measurement falls into, shapes ``(rows,)``; in seconds.
 

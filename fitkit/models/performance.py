@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from itertools import islice
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -25,16 +24,16 @@ from fitkit.models.columns import (
     rows_by_key,
     take,
 )
-from fitkit.models.conformal import held_out_errors
-from fitkit.models.domain import STAMP, Domain, Verdict
-from fitkit.models.estimator import Estimator
+from fitkit.models.domain import STAMP, Domain
 from fitkit.models.grouped import GroupedModel
-from fitkit.models.guard import LARGEST, Box, check_measurable, with_only_values
-from fitkit.models.identifiability import Identifiability, judge
+from fitkit.models.guard import LARGEST, Box, check_measurable, measured_box, with_only_values
+from fitkit.models.identifiability import Identifiability
+from fitkit.models.judging import identifiability_of, intervals_of, refuse_disagreement
 from fitkit.models.matching import match, request_keys
 from fitkit.models.model_summary import left_out, model_summary
 from fitkit.models.prediction_intervals import PredictionIntervals
-from fitkit.models.recipes import Recipe
+from fitkit.models.recipes import Proven, Recipe
+from fitkit.models.run_scaling import ScalingAnswer
 from fitkit.models.selection import Question
 from fitkit.parallel import one_thread
 
@@ -42,8 +41,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FORMAT = "fitkit.model/3"
-MAX_DISAGREEMENT = 2.0  # factor between the best forms, beyond which none of them is believed
-JUDGED_GROUPS = 40
 
 
 @dataclass
@@ -70,6 +67,8 @@ class PerformanceModel:
         Sources, rows and versions that the fit rests on.
     notes
         What the reader of the parameters should know.
+    scaling
+        Where runs stop scaling, and where their parts have a knee; of recipe ``run`` alone.
     """
 
     recipe: Recipe
@@ -81,6 +80,7 @@ class PerformanceModel:
     identifiability: dict[Key, Identifiability] = field(default_factory=dict)
     provenance: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    scaling: list[ScalingAnswer] = field(default_factory=list)
 
     @classmethod
     def fit(
@@ -90,6 +90,7 @@ class PerformanceModel:
         target: str,
         statistic: str,
         question: Question = "interpolation",
+        proven: Mapping[Key, Proven] | None = None,
     ) -> PerformanceModel:
         """Fit a recipe to a prepared frame of configurations.
 
@@ -97,6 +98,8 @@ class PerformanceModel:
         ----------
         question
             What the model will be asked, where a choice depends on it, see `ChosenModel`.
+        proven
+            By group what is known of its knees, see `Recipe.estimator`.
 
         Raises
         ------
@@ -107,20 +110,30 @@ class PerformanceModel:
         """
         columns = {str(name): frame[name].to_numpy() for name in frame.columns}
         numeric = number_columns(columns, recipe.columns, len(frame))
+        parts = number_columns(columns, recipe.measured, len(frame))
         times = frame[target].to_numpy(dtype=float)
-        check_measurable({**vars(numeric), target: times})
+        check_measurable({target: times, **vars(numeric), **vars(parts)})
         words = {name: columns[name] for name in (*recipe.groups, *recipe.words) if name in columns}
-        everything = SimpleNamespace(**vars(numeric), **words)
+        everything = SimpleNamespace(**vars(numeric), **vars(parts), **words)
         with one_thread():
-            estimator = recipe.estimator(question).fit(everything, times)
-            intervals = _intervals(recipe, estimator, everything, times)
-            judged = _identifiability(recipe, estimator, everything, times)
+            estimator = recipe.estimator(question, target, proven).fit(everything, times)
+            intervals = intervals_of(recipe, estimator, everything, times)
+            judged = identifiability_of(recipe, estimator, everything, times)
         domains = {}
         for key, rows in rows_by_key(keys(everything, recipe.places)).items():
             model = estimator.groups_[key[: len(recipe.groups)]]
             is_unknown = dict(zip(recipe.places, key, strict=True)).get("topology") == UNKNOWN
-            domains[key] = Domain.of(vars(take(numeric, rows)), model, link_is_unknown=is_unknown)
+            own = vars(take(numeric, rows))
+            judged_columns = {name: v for name, v in own.items() if name not in recipe.counts}
+            domain = Domain.of(judged_columns, model, link_is_unknown=is_unknown)
+            domains[key] = replace(domain, box=measured_box(own))
         return cls(recipe, target, statistic, estimator, domains, intervals, judged)
+
+    @property
+    def _read(self) -> list[str]:
+        """Columns that its recipe reads; how often a part occurs is no matter to the part."""
+        unread = self.recipe.counts if self.target in self.recipe.measured else ()
+        return [name for name in self.recipe.columns if name not in unread]
 
     @property
     def boxes(self) -> dict[Key, Box]:
@@ -211,10 +224,11 @@ class PerformanceModel:
         for name, word in zip(self.recipe.apart, key[len(self.recipe.groups) :], strict=True):
             setattr(rows, name, np.full(len(getattr(rows, name)), word, dtype=object))
         rows = with_only_values(domain.box, rows)
-        numeric = {name: getattr(rows, name) for name in self.recipe.columns}
+        judged = [name for name in self.recipe.columns if name not in self.recipe.counts]
+        numeric = {name: getattr(rows, name) for name in judged}
         n_rows = len(next(iter(vars(rows).values())))
         verdict = domain.judge(numeric, n_rows)
-        _forms_agree(model, rows, verdict)
+        refuse_disagreement(model, rows, verdict)
         refused, reason = verdict.is_refused, verdict.reason
         if allow_extrapolation:
             reason[refused] = STAMP + reason[refused]
@@ -244,7 +258,7 @@ class PerformanceModel:
 
     def _unusable(self, box: Box, rows: SimpleNamespace) -> Iterator[tuple[int, str]]:
         """Rows that lack what was measured, or give what was not, and what to say of them."""
-        numeric = [name for name in self.recipe.columns if name not in self.recipe.optional]
+        numeric = [name for name in self._read if name not in self.recipe.optional]
         null = {name: np.isnan(getattr(rows, name)) for name in numeric}
         odd = [null[name] if name in box else ~null[name] for name in numeric]
         for row in np.flatnonzero(np.logical_or.reduce(odd)).tolist() if odd else []:
@@ -342,6 +356,7 @@ class PerformanceModel:
             ],
             "provenance": self.provenance,
             "notes": self.notes,
+            "scaling": [answer.to_dict() for answer in self.scaling],
         }
 
     def save(self, path: Path | str) -> None:
@@ -352,42 +367,3 @@ class PerformanceModel:
         hidden = path.with_name(f".{path.name}.tmp")
         hidden.write_text(text + "\n", encoding="utf-8")
         hidden.replace(path)
-
-
-def _intervals(
-    recipe: Recipe, estimator: GroupedModel, columns: SimpleNamespace, times: np.ndarray
-) -> PredictionIntervals:
-    """Held-out errors of every group."""
-    groups = {}
-    for key, rows in rows_by_key(keys(columns, recipe.groups)).items():
-        own = take(columns, rows)
-        model = estimator.groups_[key]
-        groups[key] = held_out_errors(model, own, times[rows], recipe.axes, recipe.apart)
-    return PredictionIntervals(recipe.name, recipe.axes, groups)
-
-
-def _identifiability(
-    recipe: Recipe, estimator: GroupedModel, columns: SimpleNamespace, times: np.ndarray
-) -> dict[Key, Identifiability]:
-    """What the data determine of the first groups; of hundreds of layers nobody reads it."""
-    found = {}
-    groups = rows_by_key(keys(columns, recipe.groups))
-    for key, rows in islice(groups.items(), JUDGED_GROUPS):
-        judged = judge(estimator.groups_[key], take(columns, rows), times[rows])
-        if judged is not None:
-            found[key] = judged
-    return found
-
-
-def _forms_agree(model: Estimator, rows: SimpleNamespace, verdict: Verdict) -> None:
-    """Refuse rows outside for which the forms that fit best disagree by more than a factor of 2."""
-    asked = np.flatnonzero(verdict.is_outside & ~verdict.is_refused)
-    if not len(asked):
-        return
-    apart = model.disagreement(take(rows, asked))
-    for row, factor in zip(asked.tolist(), np.exp(np.minimum(apart, 50.0)).tolist(), strict=True):
-        if factor > MAX_DISAGREEMENT:
-            verdict.is_refused[row] = True
-            verdict.reason[row] += (
-                f"; the forms that fit best disagree by a factor of {factor:.3g} there"
-            )

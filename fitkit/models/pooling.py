@@ -102,6 +102,10 @@ class PooledModel(Estimator):
         amounts = np.array([term.amount(X, rows) for term in terms_named(list(self.terms))])
         return np.asarray(np.all(np.isfinite(amounts) & (amounts >= 0), axis=0) & (amounts[0] > 0))
 
+    def n_configurations(self, X: Any) -> int:
+        """Rows that differ in what a time depends on: all of them."""
+        return n_rows(X)
+
     def fit(self, X: Any, y: ArrayLike) -> Self:
         """Fit all families together.
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 import numpy as np
 
 from fitkit.models.collectives import CollectiveModel, link_classes
-from fitkit.models.columns import UNKNOWN, key_text, number_columns
+from fitkit.models.columns import UNKNOWN, Key, key_text, number_columns
 from fitkit.models.estimator import Estimator
 from fitkit.models.grouped import GroupedModel
 from fitkit.models.linear import LinearModel
@@ -19,14 +19,20 @@ from fitkit.models.nonlinear import NonlinearModel
 from fitkit.models.operators import OperatorModel
 from fitkit.models.pooling import PooledModel
 from fitkit.models.residual import BoostedModel
+from fitkit.models.run_composition import RunComposition
+from fitkit.models.run_models import pooled_run, run_model
+from fitkit.models.run_parts import SECONDS, with_parts
 from fitkit.models.selection import ChosenModel, Question
 from fitkit.models.sharing import SharingModel
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from fitkit.models.pooled_composition import PooledComposition
+
 # What must be the same for two measurements to be of one thing.
 _PLACE = ("framework", "device", "system", "instrument", "precision", "n_threads")
+_WHOLE_BITS = 32.0  # of a value that is not quantised
 _ROUNDING = 1e-3  # of a quotient that is a whole number
 _NETWORK = ("framework", "network", "n_params", *_PLACE[1:])
 
@@ -61,6 +67,13 @@ class Recipe:
     axes
         Columns of which larger values than the measured ones are asked for: along them held-out
         rows tell how predictions err. What lies beyond along others counts along the first.
+    counts
+        Features that the time is in proportion to by construction: any number of them may be
+        asked for.
+    measured
+        Columns of the times of parts, which the model is fitted to beside the target.
+    completed
+        Adds to a frame, whose groups are named, the columns that others imply.
     pooled
         What groups of few configurations are fitted with, together with related ones.
     """
@@ -70,14 +83,17 @@ class Recipe:
     target: str
     groups: tuple[str, ...]
     features: tuple[str, ...]
-    model: Callable[[Question], Estimator]
+    model: Callable[..., Estimator]
     words: tuple[str, ...] = ()
     apart: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
     work: tuple[str, ...] = ("local_batch",)
     cpu_target: str = "cpu_s"
     axes: tuple[str, ...] = ("n_workers", "local_batch")
-    pooled: PooledModel | None = None
+    counts: tuple[str, ...] = ()
+    measured: tuple[str, ...] = ()
+    completed: Callable[[pd.DataFrame, Sequence[str]], pd.DataFrame] | None = None
+    pooled: PooledModel | PooledComposition | None = None
 
     @property
     def configuration(self) -> tuple[str, ...]:
@@ -113,12 +129,14 @@ class Recipe:
         frame = frame.assign(**missing, **self.implied(columns, len(frame)))
         if "layer_group" in self.groups:
             frame["layer_group"] = layer_groups(frame)
-        return frame
+        return frame if self.completed is None else self.completed(frame, self.groups)
 
     def implied(self, columns: Mapping[str, Any], n_rows: int) -> dict[str, np.ndarray]:
         """Columns of a frame that others imply, where they are null.
 
         The batch of a worker is its part of the global one; ranks on one node use its own link.
+        Workers that average after blocks synchronise less than once in a minibatch; where nothing
+        is said of blocks or bits, they do so once, and send whole values.
         """
         found: dict[str, np.ndarray] = {}
         if {"local_batch", "global_batch", "n_workers"} <= set(self.features):
@@ -128,6 +146,10 @@ class Recipe:
                 found["local_batch"] = np.where(np.isnan(x.local_batch), part, x.local_batch)
         if "topology" in self.words:
             found["topology"] = link_classes(columns, n_rows)
+        if "synchronisations" in self.features:
+            found |= _synchronised({**columns, **found}, n_rows)
+        if "n_steps" in self.features and "n_steps" in columns:
+            found["steps_per_epoch"] = _steps_per_epoch(columns, n_rows)
         return found
 
     def contradictions(self, columns: Mapping[str, Any], n_rows: int) -> np.ndarray:
@@ -150,8 +172,17 @@ class Recipe:
             said[row] = f"{whole} is no multiple of {n:g} times {batch:g} and is not used"
         return said
 
-    def estimator(self, question: Question) -> GroupedModel:
+    def estimator(
+        self, question: Question, target: str = "", proven: Mapping[Key, Proven] | None = None
+    ) -> GroupedModel:
         """The unfitted model of all groups.
+
+        Parameters
+        ----------
+        target
+            Column to fit; that of a part has the model of the part.
+        proven
+            By group what is known of its knees, see `fitkit.models.run_models.run_model`.
 
         Raises
         ------
@@ -160,7 +191,34 @@ class Recipe:
         """
         if question not in get_args(Question):
             raise ValueError(f"question {question!r}; known: {', '.join(get_args(Question))}")
-        return GroupedModel(list(self.groups), self.model(question), pooled=self.pooled)
+        own = {key: self.model(question, *known) for key, known in (proven or {}).items()}
+        default, part = self.model(question), target.removesuffix("_s")
+        if target not in self.measured:
+            return GroupedModel(list(self.groups), default, own, self.pooled)
+        whole = {key: cast(RunComposition, model) for key, model in {**own, (): default}.items()}
+        parts = {key: model.parts[part][1] for key, model in whole.items()}
+        return GroupedModel(list(self.groups), parts.pop(()), parts)
+
+
+def _synchronised(columns: Mapping[str, Any], n_rows: int) -> dict[str, np.ndarray]:
+    """How often the workers of a run synchronise, and with how many bits a value."""
+    names = ("local_batch", "block_samples", "synchronisations", "gradient_bits")
+    x = number_columns(columns, names, n_rows)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        of_block = x.local_batch / x.block_samples
+    told = np.where(np.isfinite(of_block), of_block, 1.0)
+    return {
+        "synchronisations": np.where(np.isnan(x.synchronisations), told, x.synchronisations),
+        "gradient_bits": np.where(np.isnan(x.gradient_bits), _WHOLE_BITS, x.gradient_bits),
+    }
+
+
+def _steps_per_epoch(columns: Mapping[str, Any], n_rows: int) -> np.ndarray:
+    """Steps of an epoch, also from those of the whole run."""
+    x = number_columns(columns, ("n_epochs", "n_steps", "steps_per_epoch"), n_rows)
+    epochs = np.where(np.isnan(x.n_epochs), 1.0, x.n_epochs)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(np.isnan(x.steps_per_epoch), x.n_steps / epochs, x.steps_per_epoch)
 
 
 def layer_groups(frame: pd.DataFrame) -> list[str]:
@@ -173,6 +231,10 @@ def layer_groups(frame: pd.DataFrame) -> list[str]:
         named_layer(network, layer, kind) if size == UNKNOWN else kind
         for kind, size, network, layer in zip(*columns, strict=True)
     ]
+
+
+# By part with a proven knee its form, and how many configurations there are to choose by.
+Proven = tuple[Mapping[str, str], int]
 
 
 def _terms(*names: str) -> LinearModel:
@@ -271,6 +333,24 @@ RECIPES: dict[str, Recipe] = {
             model=_pipeline,
             work=("global_batch",),
             axes=("n_workers", "hidden_size"),
+        ),
+        Recipe(
+            name="run",
+            row="a run",
+            target="total_s",
+            groups=(*_NETWORK, "family"),
+            features=(
+                "n_workers", "n_nodes", "local_batch", "global_batch", "n_epochs", "n_steps",
+                "steps_per_epoch", "dataset_bytes", "gradient_bytes", "gradient_bits",
+                "block_samples", "synchronisations",
+            ),
+            model=run_model,
+            work=("worker_samples", "local_batch"),
+            axes=("n_workers", "n_nodes"),
+            counts=("n_epochs", "steps_per_epoch"),
+            measured=SECONDS,
+            completed=with_parts,
+            pooled=pooled_run([*_NETWORK, "family"], ["network", "device", "system"]),
         ),
         Recipe(
             name="shared",

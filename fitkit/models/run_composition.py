@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Literal, Self, cast, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,10 +14,13 @@ from fitkit.errors import FitError
 from fitkit.models.columns import column, n_rows, number_columns, record, take
 from fitkit.models.estimator import Estimator, checked_times, fresh, require_fitted
 from fitkit.models.kinds import model_from_dict, model_to_dict
-from fitkit.models.parameters import number, plain
+from fitkit.models.parameters import Parameter, number, plain
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+Occurrence = Literal["once", "each_epoch", "each_step"]
 
 
 class RunComposition(Estimator):
@@ -36,6 +41,11 @@ class RunComposition(Estimator):
         Of parts such as ``eval``, ``checkpoint``, ``wait``.
     each_step
         Of the step, or of the parts of a step that do not overlap.
+    lacking
+        What to do with a part that no run measured: ``raise`` a `FitError` that names it, or
+        ``drop`` it.
+    unless
+        By part another that makes it superfluous: it is fitted only where no run measured that.
 
     Attributes
     ----------
@@ -62,27 +72,37 @@ class RunComposition(Estimator):
         once: Mapping[str, Estimator] | None = None,
         each_epoch: Mapping[str, Estimator] | None = None,
         each_step: Mapping[str, Estimator] | None = None,
+        lacking: Literal["raise", "drop"] = "raise",
+        unless: Mapping[str, str] | None = None,
     ) -> None:
         self.once = once
         self.each_epoch = each_epoch
         self.each_step = each_step
+        self.lacking = lacking
+        self.unless = unless
 
     @property
     def columns(self) -> tuple[str, ...]:
         """Columns that its parts read, and the counts."""
-        own = [name for _, model in self._parts.values() for name in model.columns]
+        own = [name for _, model in self.parts.values() for name in model.columns]
         return tuple(dict.fromkeys((*own, "n_epochs", "steps_per_epoch")))
 
     @property
-    def _parts(self) -> dict[str, tuple[str, Estimator]]:
-        """How often each part occurs, and its model."""
+    def parts(self) -> dict[str, tuple[Occurrence, Estimator]]:
+        """How often each part occurs, and its unfitted model.
+
+        Raises
+        ------
+        ValueError
+            If there is none, or one is there twice.
+        """
         groups = {"once": self.once, "each_epoch": self.each_epoch, "each_step": self.each_step}
-        found: dict[str, tuple[str, Estimator]] = {}
+        found: dict[str, tuple[Occurrence, Estimator]] = {}
         for often, models in groups.items():
             for name, model in (models or {}).items():
                 if name in found:
                     raise ValueError(f"part {name} is in {found[name][0]} and in {often}")
-                found[name] = (often, model)
+                found[name] = (cast(Occurrence, often), model)
         if not found:
             raise ValueError("a run without parts: give once, each_epoch or each_step")
         return found
@@ -97,7 +117,7 @@ class RunComposition(Estimator):
             occurrence of each part; null where it was not measured.
         y
             Measured seconds of the whole runs, if known, shape ``(rows,)``. Then also
-            ``n_epochs`` and ``steps_per_epoch`` are needed.
+            ``n_epochs`` and ``steps_per_epoch`` are needed, as far as a part occurs so often.
 
         Raises
         ------
@@ -106,33 +126,74 @@ class RunComposition(Estimator):
         FitError
             If a part was not measured in any run, or cannot be fitted; the message names it.
         """
-        rows, parts = record(X), self._parts
-        names = [f"{name}_s" for name in parts]
-        for name in names:
-            column(rows, name)
-        seconds = vars(number_columns(vars(rows), names, n_rows(X)))
+        rows = record(X)
         self.models_: dict[str, Any] = {}
-        for name, (_, model) in parts.items():
-            times = seconds[f"{name}_s"]
-            if np.any(times <= 0):
-                raise ValueError(f"{name}_s must be positive, or null where it was not measured")
-            known = np.flatnonzero(np.isfinite(times))
+        for name, (known, times) in self._measured(rows, n_rows(X)).items():
             try:
-                fitted = fresh(model).fit(take(rows, known), times[known])
+                fitted = fresh(self.parts[name][1]).fit(take(rows, known), times)
             except FitError as error:
                 raise FitError(f"part {name}: {error}", error.hint) from error
             self.models_[name] = fitted
+        self._settle()
         self.n_obs_, self.unexplained_ = n_rows(X), float("nan")
         if y is not None:
             total = checked_times(y)
-            shares = (total - self.predict(X)) / total
-            self.unexplained_ = float(np.median(shares))
+            with np.errstate(invalid="ignore"):
+                shares = (total - self.predict(X)) / total
+            self.unexplained_ = float(np.nanmedian(shares)) if np.isfinite(shares).any() else np.nan
         return self
+
+    def _measured(
+        self, rows: SimpleNamespace, n_rows: int
+    ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """Of each part that is to be fitted the rows that measured it, and their seconds."""
+        names = {name: f"{name}_s" for name in self.parts}
+        for name in names.values() if self.lacking == "raise" else ():
+            column(rows, name)
+        seconds = vars(number_columns(vars(rows), list(names.values()), n_rows))
+        known = {name: _measured_rows(seconds[of_part], of_part) for name, of_part in names.items()}
+        if self.lacking == "drop":
+            known = {name: at for name, at in known.items() if len(at)}
+        if not known:
+            raise FitError("no run measured any part", f"give some of {', '.join(names.values())}")
+        return {
+            name: (known[name], seconds[names[name]][known[name]]) for name in self._needed(known)
+        }
+
+    def _needed(self, known: Collection[str]) -> list[str]:
+        """Those of the measured parts that no other makes superfluous."""
+        others = self.unless or {}
+        return [name for name in known if others.get(name) not in known]
+
+    def _of(self, models: Mapping[str, Any], lacking: Literal["raise", "drop"]) -> RunComposition:
+        """A composition of those models of parts, each as often as here."""
+        groups: dict[Occurrence, dict[str, Estimator]] = {k: {} for k in get_args(Occurrence)}
+        for name, model in models.items():
+            groups[self.parts[name][0]][name] = model
+        return RunComposition(groups["once"], groups["each_epoch"], groups["each_step"], lacking)
+
+    def fitted_of(self, models: Mapping[str, Any], n_obs: int) -> RunComposition:
+        """The fitted composition of fitted models of its parts."""
+        whole = self._of(models, "drop")
+        whole.models_, whole.n_obs_, whole.unexplained_ = dict(models), n_obs, float("nan")
+        whole._settle()
+        return whole
+
+    def _settle(self) -> None:
+        """What follows from the fitted models."""
+        kinds = {model.intervals_by for model in self.models_.values()}
+        self.intervals_by = "posterior" if kinds == {"posterior"} else "theory"
+
+    def settled(self) -> RunComposition:
+        """A composition of what its parts settled on; those that were dropped stay out."""
+        require_fitted(self, "models_")
+        settled = {name: model.settled() for name, model in self.models_.items()}
+        return self._of(settled, "drop")
 
     def _counts(self, X: Any) -> dict[str, np.ndarray]:
         """Occurrences of each part in each run, shape ``(rows,)``."""
         require_fitted(self, "models_")
-        often = {name: how for name, (how, _) in self._parts.items()}
+        often = {name: self.parts[name][0] for name in self.models_}
         counts = {"once": np.ones(n_rows(X))}
         if {"each_epoch", "each_step"} & set(often.values()):
             counts["each_epoch"] = _count(X, "n_epochs")
@@ -176,6 +237,40 @@ class RunComposition(Estimator):
         total = self.predict(X)
         return np.maximum(total - np.sqrt(below), 0.0), total + np.sqrt(above)
 
+    def drawn(self, X: Any) -> np.ndarray:
+        """Seconds of each run by every draw of the parts' parameters, shape ``(draws, rows)``."""
+        counts = self._counts(X)
+        parts = [counts[name] * model.drawn(X) for name, model in self.models_.items()]
+        return np.asarray(sum(parts))
+
+    def disagreement(self, X: Any) -> np.ndarray:
+        """Log of the longest by the shortest time that equally good forms of the parts may give.
+
+        Shape ``(rows,)``. A part weighs as much as it takes of the run.
+        """
+        shares = self.shares(X)
+        factors = [
+            shares[name] * np.exp(np.minimum(model.disagreement(X), 50.0))
+            for name, model in self.models_.items()
+        ]
+        return np.log(np.sum(factors, axis=0))
+
+    @property
+    def description(self) -> str:
+        """How the fits of its parts came about."""
+        said = {name: model.description for name, model in self.models_.items()}
+        return "; ".join(f"{name}: {words}" for name, words in said.items() if words)
+
+    @property
+    def parameters_(self) -> list[Parameter]:
+        """Parameters of all parts; the name of each begins with that of its part."""
+        require_fitted(self, "models_")
+        return [
+            replace(p, term=f"{name}: {p.term}")
+            for name, model in self.models_.items()
+            for p in model.parameters_
+        ]
+
     @property
     def params_(self) -> pd.DataFrame:
         """Parameters of all parts: ``part`` and the columns of the models' own."""
@@ -192,7 +287,8 @@ class RunComposition(Estimator):
         return {
             "parts": [
                 {"name": name, "occurs": how, "model": model_to_dict(self.models_[name])}
-                for name, (how, _) in self._parts.items()
+                for name, (how, _) in self.parts.items()
+                if name in self.models_
             ],
             "n_obs": self.n_obs_,
             "unexplained": plain(self.unexplained_),
@@ -212,10 +308,18 @@ class RunComposition(Estimator):
             if part["occurs"] not in groups:
                 raise ValueError(f"part {part['name']} occurs {part['occurs']!r}")
             groups[part["occurs"]][str(part["name"])] = model_from_dict(part["model"])
-        model = cls(**groups)
-        model.models_ = {name: fitted for name, (_, fitted) in model._parts.items()}
+        model = cls(groups["once"], groups["each_epoch"], groups["each_step"])
+        model.models_ = {name: fitted for name, (_, fitted) in model.parts.items()}
+        model._settle()
         model.n_obs_, model.unexplained_ = int(state["n_obs"]), number(state["unexplained"])
         return model
+
+
+def _measured_rows(times: np.ndarray, name: str) -> np.ndarray:
+    """Positions of the known times of a part."""
+    if np.any(times <= 0):
+        raise ValueError(f"{name} must be positive, or null where it was not measured")
+    return np.flatnonzero(np.isfinite(times))
 
 
 def _count(X: Any, name: str) -> np.ndarray:

@@ -14,6 +14,7 @@ from fitkit.models.guard import LARGEST
 
 NOT_REPEATED = 1e-3  # log residual below which no two runs repeat each other
 _FAR = 5.0  # standard deviations beyond which a repetition is a straggler
+_MOST = 500  # repetitions of a scale; of more, evenly spaced ranks say the same of their scatter
 _PAIR = 1.0483  # standard deviation of a normal variable by the median difference of two
 _REGION = 30.0  # variances of the sum of squares around its least: five standard errors and more
 _ROUNDS = 12
@@ -103,7 +104,8 @@ def checked_scales(scale: ArrayLike) -> np.ndarray:
 
 def _without_stragglers(groups: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Sorted repetitions of each scale, those left out that lie far from its lower median."""
-    pairs = [np.abs(np.subtract.outer(g, g))[np.triu_indices(len(g), 1)] for g in groups]
+    few = [g[np.linspace(0, len(g) - 1, min(len(g), _MOST)).round().astype(int)] for g in groups]
+    pairs = [np.abs(np.subtract.outer(g, g))[np.triu_indices(len(g), 1)] for g in few]
     differences = np.concatenate(pairs)
     if not len(differences):
         return list(groups)

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fitkit.models.columns import Columns, MissingColumnError
+from fitkit.models.columns import Columns, MissingColumnError, known_or
 
 Resource = Literal["host", "device", "memory", "link_intra", "link_inter", "storage"]
 
@@ -246,3 +246,139 @@ def output_gradients(x: Columns) -> ArrayLike:
 def data_input(x: Columns) -> ArrayLike:
     """Samples that enter the network in this layer, which waits until they are there."""
     return x.data_bytes
+
+
+# -- starting a run --------------------------------------------------------------------------
+# The phase that arXiv 1612.00521 charges with poor input: every node reads the data set from one
+# file system of bandwidth B, which a client reads with b at most. For the form with a knee see
+# `fitkit.models.forms.shared_file_system`.
+
+
+def nodes(x: Columns) -> np.ndarray:
+    """Nodes; where the log does not say on how many the workers ran, one for each worker."""
+    return known_or(x, "n_nodes", x.n_workers)
+
+
+@term(unit="s", resource="host")
+def launch_tree(x: Columns) -> ArrayLike:
+    """Starting processes along a tree of nodes: a round for each doubling, l1 log2 N."""
+    return np.log2(nodes(x))
+
+
+@term(unit="s/node", resource="host")
+def launch_in_turn(x: Columns) -> ArrayLike:
+    """Starting processes node by node: l2 (N - 1)."""
+    return nodes(x) - 1.0
+
+
+@term(unit="s/byte", resource="storage")
+def sharded_reading(x: Columns) -> ArrayLike:
+    """Each node reads its part of the data set: D / N, as long as the file system keeps up."""
+    return x.dataset_bytes / nodes(x)
+
+
+@term(unit="s", resource="storage")
+def node_share(x: Columns) -> ArrayLike:
+    """What the nodes share out: each does its part, be its size known or not."""
+    return 1.0 / nodes(x)
+
+
+@term(unit="s/byte", resource="storage")
+def own_reading(x: Columns) -> ArrayLike:
+    """The data set at the pace of one client, D / b: every node reads it, or one for all."""
+    return x.dataset_bytes
+
+
+@term(unit="s/byte", resource="storage")
+def reading_in_turn(x: Columns) -> ArrayLike:
+    """Every node reads the data set from a file system that is busy: D N / B."""
+    return x.dataset_bytes * nodes(x)
+
+
+@term(unit="s/byte", resource="link_inter")
+def broadcast_reading(x: Columns) -> ArrayLike:
+    """One node reads and sends on along a tree, ceil(log2 N) D / B (Thakur et al., 2005)."""
+    return np.ceil(np.log2(nodes(x))) * x.dataset_bytes
+
+
+# -- a step of synchronous training ----------------------------------------------------------
+# All-reduce by the algorithms of Thakur, Rabenseifner and Gropp (International Journal of High
+# Performance Computing Applications 19, 2005). Model averaging and block momentum (K. Chen and
+# Q. Huo, ICASSP 2016) synchronise after K samples of a worker: b / K `synchronisations` in a
+# minibatch of b, in which all others have one.
+
+
+@term(unit="s", resource="link_inter")
+def synchronised_tree(x: Columns) -> ArrayLike:
+    """Messages along a tree of the workers, one for each doubling, at every synchronisation."""
+    return x.synchronisations * np.log2(x.n_workers)
+
+
+@term(unit="s/worker", resource="link_inter")
+def synchronised_turns(x: Columns) -> ArrayLike:
+    """One message after the other at every synchronisation: N - 1 of a ring, or to a server.
+
+    The header of CNTK's aggregation goes to the first rank and back so
+    (``Source/SGDLib/SimpleDistGradAggregator.h``).
+    """
+    return x.synchronisations * (x.n_workers - 1.0)
+
+
+@term(unit="s", resource="link_inter")
+def synchronised_ring(x: Columns) -> ArrayLike:
+    """Share of the gradient through each link of a ring at every synchronisation, (N - 1) / N."""
+    return x.synchronisations * (1.0 - 1.0 / x.n_workers)
+
+
+@term(unit="s/byte", resource="link_inter")
+def gradient_ring(x: Columns) -> ArrayLike:
+    """Bytes through each link of a ring, or by halving and doubling: 2 (N - 1) / N S."""
+    return 2.0 * x.synchronisations * (1.0 - 1.0 / x.n_workers) * x.gradient_bytes
+
+
+@term(unit="s/byte", resource="link_inter")
+def gradient_tree(x: Columns) -> ArrayLike:
+    """Bytes of the gradient by recursive doubling, or a tree up and down: log2 N S."""
+    return x.synchronisations * np.log2(x.n_workers) * x.gradient_bytes
+
+
+@term(unit="s/byte", resource="link_inter")
+def gradient_double_tree(x: Columns) -> ArrayLike:
+    """Bytes through two pipelined trees: 2 S, however many workers there are beyond one.
+
+    P. Sanders, J. Speck and J. L. Träff, Parallel Computing 35, 2009.
+    """
+    return np.multiply(across_devices(x), 2.0 * x.synchronisations * x.gradient_bytes)
+
+
+@term(unit="s/byte", resource="link_inter")
+def gradient_between_nodes(x: Columns) -> ArrayLike:
+    """Bytes of the gradient in a ring of M nodes that have reduced theirs: 2 (M - 1) / N S."""
+    ring = 2.0 * (nodes(x) - 1.0) / x.n_workers
+    return x.synchronisations * ring * x.gradient_bytes
+
+
+@term(unit="s/byte", resource="device")
+def quantised_gradient(x: Columns) -> ArrayLike:
+    """Bytes of the whole gradient that are packed into few bits and unpacked.
+
+    F. Seide et al., 1-bit stochastic gradient descent, Interspeech 2014.
+    """
+    whole = 32.0 * x.gradient_bytes / x.gradient_bits
+    return x.synchronisations * np.where(x.gradient_bits >= 32, 0.0, whole)
+
+
+@term(unit="s", resource="device")
+def slowest_worker(x: Columns) -> ArrayLike:
+    """The slowest of N workers: sqrt(2 ln N) standard deviations of one, averaged over a block.
+
+    The largest of N normal values (H. A. David and H. N. Nagaraja, Order Statistics, 2003,
+    section 10.5).
+    """
+    return np.sqrt(2.0 * x.synchronisations * np.log(x.n_workers))
+
+
+@term(unit="s", resource="device")
+def worker_share(x: Columns) -> ArrayLike:
+    """Work that the workers share out."""
+    return 1.0 / x.n_workers

@@ -3,28 +3,46 @@
 from __future__ import annotations
 
 from fitkit.errors import AmbiguousFormatError, UnknownFormatError
+from fitkit.parsers.alps import AlpsParser
 from fitkit.parsers.cntk import CntkParser
+from fitkit.parsers.darshan import DarshanParser
+from fitkit.parsers.jobout import JobOutputParser
 from fitkit.parsers.kineto import KinetoParser
 from fitkit.parsers.lightning import LightningParser
+from fitkit.parsers.lsf import LsfParser
 from fitkit.parsers.mlperf import MlperfParser
 from fitkit.parsers.nccl_tests import NcclTestsParser
+from fitkit.parsers.pingpong import PingpongParser
 from fitkit.parsers.pytorch import PyTorchParser
+from fitkit.parsers.sacct import SacctParser
 from fitkit.parsers.source import Parser, ProblemLog, Source, SourceFile
+from fitkit.parsers.swf import SwfParser
 from fitkit.parsers.table import TableMapping, TableParser, read_mapping
 from fitkit.parsers.torque import TorqueParser
 from fitkit.parsers.trainer_state import TrainerStateParser
 from fitkit.parsers.training_log import TrainingLogParser
 
-PARSERS: tuple[Parser, ...] = (
+# What a program writes: the output of a job can hold it.
+_LOGS: tuple[Parser, ...] = (
     CntkParser(),
     TrainerStateParser(),
     KinetoParser(),
     LightningParser(),
     MlperfParser(),
     NcclTestsParser(),
+    PingpongParser(),
     PyTorchParser(),
-    TorqueParser(),
     TrainingLogParser(),
+)
+PARSERS: tuple[Parser, ...] = (
+    *_LOGS,
+    AlpsParser(),
+    DarshanParser(),
+    LsfParser(),
+    SacctParser(),
+    SwfParser(),
+    TorqueParser(),
+    JobOutputParser(_LOGS),
 )
 
 __all__ = [
@@ -56,8 +74,12 @@ def identify(file: SourceFile) -> Parser:
     if not head.strip():
         raise UnknownFormatError(f"{file.label}: the file is empty", "nothing to ingest from it")
     matches = [parser for parser in PARSERS if parser.recognises(head)]
+    # The output of a job has a log inside, which it gives to that log's parser.
+    matches = [one for one in matches if isinstance(one, JobOutputParser)] or matches
     if not matches:
         kind = "binary file" if b"\0" in head else "unknown format"
+        if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+            kind = "UTF-16 text: convert it to UTF-8, as with iconv -f UTF-16 -t UTF-8"
         raise UnknownFormatError(
             f"{file.label}: {kind}",
             f"known formats: {known}; --format NAME reads it as one, --mapping FILE as a table",

@@ -148,7 +148,8 @@ def _ended_lines(parts: list[bytes], block: bytes) -> list[bytes]:
     if parts and parts[-1] == b"\r":  # held back below: the block decides what it ends
         block = parts.pop() + block
     held = [b"\r"] if block.endswith(b"\r") else []
-    first, *others = _LINE_END.split(block[: len(block) - len(held)])
+    block = block[: len(block) - len(held)]
+    first, *others = _LINE_END.split(block) if b"\r" in block else block.split(b"\n")
     parts.append(first)
     lines = []
     if others:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-import fitkit
 from fitkit.cli import run
 
 
@@ -38,6 +37,21 @@ class Outcome:
         assert what.startswith("error: ")
         assert hint.startswith("  ")
         return [what.removeprefix("error: "), hint.strip()]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def interruptible() -> Iterator[None]:
+    """What a shell starts in the background ignores signals, and so would what it starts."""
+    ignored = [
+        number
+        for number in (signal.SIGINT, signal.SIGHUP)
+        if signal.getsignal(number) == signal.SIG_IGN
+    ]
+    for number in ignored:
+        signal.signal(number, lambda *_: None)  # not inherited, as ignoring is
+    yield
+    for number in ignored:
+        signal.signal(number, signal.SIG_IGN)
 
 
 @pytest.fixture
@@ -71,12 +85,3 @@ def fitkit_process(command: list[str]) -> Callable[..., Outcome]:
         return Outcome(done.returncode, done.stdout.decode(), done.stderr.decode())
 
     return call
-
-
-@pytest.fixture(scope="session")
-def step_model(sample_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A saved model of the sample runs."""
-    path = tmp_path_factory.mktemp("model") / "step.json"
-    where = 'framework == "pytorch" and instrument == "none"'
-    fitkit.fit(sample_dataset, recipe="step", where=where).save(path)
-    return path

@@ -20,13 +20,13 @@ LAYOUT = {
 
 
 @pytest.fixture
-def ask(fitkit_run: Run, recipe_frame: Frame, tmp_path: Path) -> Callable[..., Any]:
+def ask(fitkit_run: Run, recipe_model: Callable[[str], Any], tmp_path: Path) -> Callable[..., Any]:
     """Predictions of a model of a recipe at the points given as words."""
 
     def predictions(name: str, *more: str, **points: str) -> list[dict[str, Any]]:
         path = tmp_path / f"{name}.json"
         if not path.exists():
-            fitkit.fit(recipe_frame(name), name).save(path)
+            recipe_model(name).save(path)
         at = [word for key, value in points.items() for word in ("--at", f"{key}={value}")]
         found = fitkit_run("predict", path, *at, *more, "--json")
         assert found.status == 0, found.err

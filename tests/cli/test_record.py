@@ -8,7 +8,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,27 @@ raise SystemExit(distributed.is_initialized())
 """
 Run = Callable[..., Any]
 PYTHON = sys.executable
+
+
+def wait_until(process: subprocess.Popen[bytes], is_so: Callable[[], bool]) -> None:
+    """Wait for something that a running command does; not for ever."""
+    end = time.monotonic() + 60
+    while not is_so():
+        assert process.poll() is None
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+@contextmanager
+def started(words: list[str]) -> Iterator[subprocess.Popen[bytes]]:
+    """A command in a group of its own, which ends with the test, whatever becomes of it."""
+    process = subprocess.Popen(words, stderr=subprocess.DEVNULL, start_new_session=True)
+    try:
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def environment(*path: Path, **more: str) -> dict[str, str]:
@@ -134,12 +156,10 @@ def test_signals_reach_the_command(
     ready = tmp_path / "ready"
     script = f"trap 'exit 9' TERM; trap 'exit 8' INT; touch {ready}; while :; do sleep 0.05; done"
     words = [*command, "record", "-d", str(tmp_path / "logs"), "--", "sh", "-c", script]
-    process = subprocess.Popen(words, stderr=subprocess.DEVNULL, start_new_session=True)
-    while not ready.exists():
-        assert process.poll() is None
-        time.sleep(0.02)
-    process.send_signal(number)
-    assert process.wait(timeout=60) == status
+    with started(words) as process:
+        wait_until(process, ready.exists)
+        process.send_signal(number)
+        assert process.wait(timeout=60) == status
 
 
 COUNTING = """
@@ -163,22 +183,20 @@ def test_each_signal_reaches_the_command_once(
     """That of a whole process group by itself."""
     seen, stop = tmp_path / "seen", tmp_path / "stop"
     words = [*command, "record", "-d", str(tmp_path / "logs"), "--", PYTHON, "-c", COUNTING]
-    process = subprocess.Popen(
-        [*words, str(seen), str(stop)], stderr=subprocess.DEVNULL, start_new_session=True
-    )
-    while not seen.exists():
-        assert process.poll() is None
-        time.sleep(0.02)
     names = ["SIGINT", "SIGTERM", "SIGHUP", "SIGINT"]
-    for count, name in enumerate(names, start=1):
-        (os.killpg if to_group else os.kill)(process.pid, getattr(signal, name))
-        while len(seen.read_text(encoding="utf-8").splitlines()) < count:
-            assert process.poll() is None
-            time.sleep(0.02)
-        time.sleep(0.3)  # a second one would come meanwhile
-    stop.touch()
-    assert process.wait(timeout=60) == 0
-    assert seen.read_text(encoding="utf-8").splitlines() == names
+
+    def noted() -> list[str]:
+        return seen.read_text(encoding="utf-8").splitlines()
+
+    with started([*words, str(seen), str(stop)]) as process:
+        wait_until(process, seen.exists)
+        for count, name in enumerate(names, start=1):
+            (os.killpg if to_group else os.kill)(process.pid, getattr(signal, name))
+            wait_until(process, lambda count=count: len(noted()) >= count)
+            time.sleep(0.3)  # a second one would come meanwhile
+        stop.touch()
+        assert process.wait(timeout=60) == 0
+    assert noted() == names
 
 
 def test_a_run_goes_to_a_folder_of_its_own(tmp_path: Path) -> None:

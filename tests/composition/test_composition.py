@@ -14,7 +14,7 @@ from fitkit.errors import FitError, InputError
 from fitkit.records import Comm, Layer, Phase, Run, SourceRow, Step
 
 SOURCE = SourceRow("s", "x.log", "made", 1, 1, 0, "[]", "{}")
-BATCHES = (8, 16, 32, 64, 128)
+BATCHES = (8, 32, 128)
 CONSTANT, OPTIMIZER, REDUCE, SHARE = 0.01, 0.004, 0.3, 0.5
 N_STEPS = 6
 
@@ -59,17 +59,23 @@ def layer(run_id, rank, name, phase, seconds, calls, index, batch):
     )  # fmt: skip
 
 
+def stored(folder, *runs):
+    dataset = Dataset(folder)
+    with dataset.writing():
+        dataset.write(SOURCE, [record for run in runs for record in run])
+    return dataset
+
+
 @pytest.fixture
 def store(tmp_path):
     """A dataset of the runs that it is called with."""
+    return lambda *runs: stored(tmp_path / "ds", *runs)
 
-    def write(*runs):
-        dataset = Dataset(tmp_path / "ds")
-        with dataset.writing():
-            dataset.write(SOURCE, [record for run in runs for record in run])
-        return dataset
 
-    return write
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    """The runs with nothing odd, put together once."""
+    return compose(stored(tmp_path_factory.mktemp("plain") / "ds", *made()))
 
 
 def made(**facts):
@@ -80,8 +86,8 @@ def without_optimizer(run):
     return [record for record in run if getattr(record, "phase", "") != "optimizer"]
 
 
-def test_a_step_is_put_together_from_what_was_planted(store):
-    found = compose(store(*made()))
+def test_a_step_is_put_together_from_what_was_planted(plain):
+    found = plain
     (model,) = found.models.values()
     constant, overlap = model.parameters_
     assert model.form_ == "share"
@@ -94,7 +100,7 @@ def test_a_step_is_put_together_from_what_was_planted(store):
     )
     assert row.measured_s == pytest.approx(0.01 + 0.084 + 0.168 + 0.004 + 0.516)
     assert row.predicted_s == pytest.approx(row.measured_s, rel=1e-2)
-    assert found.overall["n"] == 10
+    assert found.overall["n"] == 6
     assert found.overall["mape"] < 0.01
     assert found.notes == []
 
@@ -102,8 +108,8 @@ def test_a_step_is_put_together_from_what_was_planted(store):
 def test_the_phase_comm_stands_in_for_collectives(store):
     found = compose(store(*made(collectives=False)))
     two = found.rows[found.rows.n_workers == 2]
-    assert two.comm_s.tolist() == pytest.approx([2 * REDUCE] * 5)
-    assert found.rows[found.rows.n_workers == 1].comm_s.tolist() == [0.0] * 5
+    assert two.comm_s.tolist() == pytest.approx([2 * REDUCE] * 3)
+    assert found.rows[found.rows.n_workers == 1].comm_s.tolist() == [0.0] * 3
     assert found.overall["mape"] < 0.01
 
 
@@ -122,9 +128,8 @@ def test_communication_that_nobody_recorded_is_named(store):
         compose(store(*silent))
 
 
-def test_what_waits_for_the_gradients_is_no_layer(store):
+def test_what_waits_for_the_gradients_is_no_layer(store, plain):
     wrapper = ("DataParallel", None, "backward", 0.7)
-    plain = compose(store(*made()))
     found = compose(store(*made(extra=[wrapper])))
     assert found.rows.backward_s.tolist() == plain.rows.backward_s.tolist()
 
@@ -134,7 +139,7 @@ def test_a_layer_that_only_the_left_out_runs_have_is_named(store):
     runs = [run_records(b, 1, extra=new if b == 32 else ()) for b in BATCHES]
     found = compose(store(*runs))
     assert found.rows.local_batch[found.rows.predicted_s.isna()].tolist() == [32]
-    assert found.overall["n"] == 4
+    assert found.overall["n"] == 2
     assert any(note.startswith("local_batch = 32: run_id net-32-1: layer extra has no")
                for note in found.notes)  # fmt: skip
 
@@ -142,7 +147,7 @@ def test_a_layer_that_only_the_left_out_runs_have_is_named(store):
 def test_a_layer_too_short_for_the_clock_is_no_gap(store):
     short = [("mask", 2, "forward", 4e-7), ("mask", 2, "backward", 0.0)]
     found = compose(store(*made(extra=short)))
-    assert found.overall["n"] == 10
+    assert found.overall["n"] == 6
     assert found.overall["mape"] < 0.01
 
 
@@ -152,7 +157,7 @@ def test_models_that_were_fitted_elsewhere(store):
     layers = fitkit.fit(steps[steps.run_id.str.startswith("net-")], "layers")
     found = compose(dataset, where='network == "net"', layers=layers)
     assert found.overall["mape"] < 0.01
-    assert any("layers was fitted on 10 of these runs" in note for note in found.notes)
+    assert any("layers was fitted on 6 of these runs" in note for note in found.notes)
     with pytest.raises(FitError, match="nothing could be left out") as error:
         compose(dataset, where='network == "other"', layers=layers)
     assert "layer cell has no" in error.value.hint
@@ -160,10 +165,10 @@ def test_models_that_were_fitted_elsewhere(store):
 
 def test_runs_without_an_optimizer_time_say_so(store):
     found = compose(store(*map(without_optimizer, made())))
-    assert found.rows.optimizer_s.tolist() == [0.0] * 10
+    assert found.rows.optimizer_s.tolist() == [0.0] * 6
     (model,) = found.models.values()
     assert model.parameters_[0].estimate == pytest.approx(CONSTANT + OPTIMIZER, rel=1e-2)
-    assert "10 runs have no optimizer time: the constant holds it" in found.notes
+    assert "6 runs have no optimizer time: the constant holds it" in found.notes
 
 
 def test_a_group_of_one_batch_has_no_prediction(store):
@@ -173,15 +178,15 @@ def test_a_group_of_one_batch_has_no_prediction(store):
     dataset = store(*made(), lazy)
     layers = fitkit.fit(network_layers(dataset, "median"), "layers")
     found = compose(dataset, layers=layers)
-    assert found.overall["n"] == 10
-    assert "1 of 11 configurations have no prediction" in found.notes
+    assert found.overall["n"] == 6
+    assert "1 of 7 configurations have no prediction" in found.notes
 
 
 def test_a_layer_counts_as_often_as_a_step_calls_it(store):
     frame = network_layers(store(*made()), "median").set_index(["run_id", "layer", "phase"])
     assert frame.n_calls["net-8-2", "cell", "forward"] == 2
     assert frame.n_calls["net-8-1", "head", "backward"] == 1
-    assert len(frame) == 10 * 2 * 2
+    assert len(frame) == 6 * 2 * 2
 
 
 def test_what_is_left_of_each_whole(store):
@@ -201,7 +206,7 @@ def test_repetitions_are_left_out_together(store):
 
     runs = [*made(), *(again(batch, workers) for batch in BATCHES for workers in (1, 2))]
     found = compose(store(*runs))
-    assert found.rows.n_repeats.tolist() == [2] * 10
+    assert found.rows.n_repeats.tolist() == [2] * 6
     assert found.overall["mape"] < 0.01
 
 
@@ -237,10 +242,11 @@ def test_runs_without_layers_cannot_be_put_together(store):
 @pytest.fixture(scope="module")
 def samples(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("composed") / "runs"
-    return fitkit.ingest([data / "pytorch" / "tinygpt_*", data / "cntk" / "mlpbig_*"], folder)
+    choice = ("pytorch/tinygpt_w?_b[124]_*", "cntk/mlpbig_dp_n1_mb[126]*", "cntk/mlpbig_dp_n2_*")
+    return fitkit.ingest([data / pattern for pattern in choice], folder)
 
 
-@pytest.mark.parametrize(("network", "n", "bar"), [("tinygpt", 9, 0.05), ("mlpbig", 8, 0.05)])
+@pytest.mark.parametrize(("network", "n", "bar"), [("tinygpt", 6, 0.05), ("mlpbig", 7, 0.05)])
 def test_steps_of_the_sample_runs_follow_from_other_batches(samples, network, n, bar):
     found = fitkit.compose(samples, where=f'network == "{network}"')
     assert found.overall["n"] == n

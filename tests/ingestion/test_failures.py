@@ -178,7 +178,7 @@ def test_a_disk_that_is_full_ends_the_ingest(
     def full(*_: Any, **__: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("pyarrow.parquet.write_table", full)
+    monkeypatch.setattr("pyarrow.parquet.ParquetWriter.write_table", full)
     with pytest.raises(OSError, match="No space left"):
         ingest(logs, ds)
     monkeypatch.undo()

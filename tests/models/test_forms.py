@@ -161,6 +161,18 @@ def test_a_server_is_flat_up_to_its_knee_then_grows_by_a_service_a_worker():
     assert found == pytest.approx([0.85, 0.85, 0.85, 0.95, 1.65])  # the knee: 0.8 s / 0.1 s
 
 
+def test_a_shared_file_system_is_flat_until_all_clients_keep_it_busy():
+    """10 GB over 1 GB/s a client and 16 GB/s in all, 2 s of launch: 12 s up to 16 nodes."""
+    n = np.array([1.0, 8, 16, 20, 32])
+    X = SimpleNamespace(n_nodes=n, n_workers=4 * n, dataset_bytes=np.full(5, 1e10))
+    found = seconds(form_named("shared_file_system"), X, launch=2.0, own_reading=1e-9, knee=16.0)
+    assert found == pytest.approx([2 + max(1e10 / 1e9, 1e10 * k / 16e9) for k in n])
+    # Of unknown size the data set counts as one, and without nodes each worker has its own.
+    X = SimpleNamespace(n_workers=n)
+    found = seconds(form_named("shared_file_system"), X, launch=2.0, own_reading=10.0, knee=16.0)
+    assert found == pytest.approx([12, 12, 12, 14.5, 22])
+
+
 def test_a_hinge_by_hand():
     X = pd.DataFrame({"n_workers": [1, 4, 5, 12], "local_batch": 10.0})
     given_ = {"fixed": 0.1, "per_sample": 0.01, "per_worker": 0.5, "knee": 4.0}

@@ -81,7 +81,7 @@ DESIGNS = {
         },
     ),
 }  # fmt: skip
-N_DRAWS = 400  # of 100, one parameter in 25 would miss the bar by chance alone
+N_DRAWS = 300  # of 100, one parameter in 25 would miss the bar by chance alone
 
 
 class TestPlantedTruth:

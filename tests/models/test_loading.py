@@ -137,13 +137,22 @@ def places(state, route=()):
         yield from places(part, (*route, name))
 
 
+DAMAGE = ("x", None, [], {}, -1, 1e9, [[1]])
+
+
 @pytest.mark.parametrize("name", RECIPES)
-def test_whatever_is_damaged_is_a_schema_error_or_does_no_harm(recipe_frame, name, tmp_path):
+def test_whatever_is_damaged_is_a_schema_error_or_does_no_harm(
+    recipe_frame, recipe_model, name, tmp_path
+):
     frame, path = recipe_frame(name), tmp_path / "m.json"
-    whole = json.dumps(fitkit.fit(frame, name).to_dict())
-    n_refused = 0
-    for route in places(json.loads(whole)):
-        for value in ("x", None, [], {}, -1, 1e9, [[1]]):
+    whole = json.dumps(recipe_model(name).to_dict())
+    n_refused = n_tried = 0
+    for number, route in enumerate(places(json.loads(whole))):
+        # Every value in a small file; in larger ones, where many places are alike, two in turn.
+        two = [DAMAGE[(number + i) % len(DAMAGE)] for i in (0, 3)]
+        values = DAMAGE if name == "phases" else two
+        for value in values:
+            n_tried += 1
             state = json.loads(whole)
             set_at(*route, value)(state)
             path.write_text(json.dumps(state), encoding="utf-8")
@@ -159,7 +168,7 @@ def test_whatever_is_damaged_is_a_schema_error_or_does_no_harm(recipe_frame, nam
                 found = model.predict(frame, allow_extrapolation=True)
             answered = found[found.status != "refused"]
             assert np.isfinite(answered.predicted_s).all()
-    assert n_refused > 100
+    assert n_refused > n_tried / 6
 
 
 def test_a_truncated_file_is_a_schema_error(model, tmp_path):

@@ -18,7 +18,7 @@ from fitkit.models.selection import Question
 
 TARGETS = {
     "step": "step_s", "phases": "duration_s", "layers": "duration_s", "comms": "duration_s",
-    "pipeline": "step_s", "shared": "normalised_throughput",
+    "pipeline": "step_s", "run": "total_s", "shared": "normalised_throughput",
 }  # fmt: skip
 # The feature columns that the interface promises. Repetitions on other nodes are repetitions: a
 # placement is none of them.
@@ -32,6 +32,8 @@ FEATURES = {
     "comms": {"op", "topology", "n_ranks", "n_nodes", "n_bytes"},
     "pipeline": {"n_workers", "tensor_parallel", "pipeline_parallel", "micro_batch",
                  "global_batch", "hidden_size", "n_layers", "sequence_length"},
+    "run": {"n_nodes", "n_workers", "n_epochs", "n_steps", "dataset_bytes", "network",
+            "device", "system", "local_batch", "global_batch"},
     "shared": {"job", "neighbour", "device"},
 }  # fmt: skip
 EVERY_RECIPE = pytest.mark.parametrize("name", RECIPES)
@@ -57,7 +59,7 @@ def test_what_a_model_reads_tells_configurations_apart(name):
     assert not {*recipe.columns} & {*recipe.words, *recipe.groups}
 
 
-@pytest.mark.parametrize("name", ["step", "phases", "layers", "comms", "pipeline"])
+@pytest.mark.parametrize("name", ["step", "phases", "layers", "comms", "pipeline", "run"])
 @pytest.mark.parametrize(
     "column", ["framework", "device", "system", "instrument", "precision", "n_threads"]
 )

@@ -12,6 +12,7 @@ import pytest
 from sklearn.base import clone
 
 from fitkit.errors import FitError
+from fitkit.models.bootstrap import N_DRAWS
 from fitkit.models.composition import StepComposition
 from fitkit.models.estimator import NotFittedError
 from fitkit.models.kinds import model_from_dict, model_to_dict
@@ -124,6 +125,74 @@ def test_a_step_can_be_a_composition_itself():
     assert {"comm_s", "n_epochs"} <= set(model.columns)
 
 
+# -- parts that fall away ------------------------------------------------------------------
+
+
+def dropping(**options):
+    return RunComposition(
+        once={"init": LinearModel(["fixed", "server_fan_in"])},
+        each_epoch={"epoch": LinearModel(["fixed"]), "eval": LinearModel(["fixed"])},
+        each_step={"step": LinearModel(["fixed", "per_sample"])},
+        lacking="drop",
+        **options,
+    )
+
+
+def test_a_part_that_was_never_measured_falls_away():
+    model = dropping().fit(runs().drop(columns="checkpoint_s").assign(eval_s=np.nan))
+    assert list(model.models_) == ["init", "step"]
+    assert model.predict(ASKED) == pytest.approx([85 + 5 * 20 * 1.0])
+    again = model_from_dict(json.loads(json.dumps(model_to_dict(model))))
+    assert again.predict(ASKED) == pytest.approx(model.predict(ASKED))
+    once = dropping().fit(runs()[["n_workers", "init_s"]])
+    assert once.predict(ASKED[["n_workers"]]) == pytest.approx([85])
+    with pytest.raises(FitError, match="no run measured any part"):
+        dropping().fit(runs()[["n_workers"]])
+
+
+def test_a_part_may_make_another_superfluous():
+    frame = runs().assign(epoch_s=30.0)
+    assert "epoch" not in dropping(unless={"epoch": "step"}).fit(frame).models_
+    alone = dropping(unless={"epoch": "step"}).fit(frame.drop(columns="step_s"))
+    assert alone.predict(ASKED.drop(columns="steps_per_epoch")) == pytest.approx([85 + 5 * 32])
+
+
+def test_what_is_left_over_is_that_of_runs_whose_counts_are_known():
+    frame = runs()
+    sums = composition().fit(frame).predict(frame)
+    counted = frame.assign(n_epochs=[1, 2, 3, None])
+    assert composition().fit(counted, sums / 0.8).unexplained_ == pytest.approx(0.2)
+
+
+# -- draws ---------------------------------------------------------------------------------
+
+
+def test_draws_scatter_as_the_parts_do_and_occurrences_err_together():
+    random = np.random.default_rng(0)
+    frame = pd.concat([runs()] * 8, ignore_index=True)
+    frame["step_s"] *= np.exp(0.05 * random.standard_normal(32))
+    model = composition().fit(frame)
+    drawn = model.drawn(ASKED)
+    assert drawn.shape == (N_DRAWS, 1)
+    once = model.models_["step"].drawn(ASKED)
+    assert drawn.std() == pytest.approx(100 * once.std(), rel=1e-6)  # all others are exact
+    assert drawn.mean() == pytest.approx(model.predict(ASKED)[0], rel=0.01)
+
+
+def test_forms_that_disagree_do_so_by_their_share_of_the_run():
+    class Torn(LinearModel):
+        """Forms that disagree by a factor of 3."""
+
+        def disagreement(self, X):
+            return np.full(len(X), np.log(3))
+
+    model = RunComposition(
+        once={"init": Torn(["fixed"])}, each_step={"step": LinearModel(["fixed"])}
+    ).fit(pd.DataFrame({"init_s": [20.0, 20], "step_s": [0.2, 0.2]}))
+    # 20 s that could be 60, and 20 s of 100 steps.
+    assert np.exp(model.disagreement(ASKED)) == pytest.approx([80 / 40])
+
+
 # -- bad input -----------------------------------------------------------------------------
 
 
@@ -170,6 +239,20 @@ def test_parameters_are_those_of_the_parts():
     found = composition().fit(runs()).params_.set_index(["part", "term"]).estimate
     assert found["init", "server_fan_in"] == pytest.approx(5)
     assert found["step", "per_sample"] == pytest.approx(0.01)
+
+
+def test_a_parameter_says_of_which_part_it_is():
+    model = composition().fit(runs())
+    terms = [p.term for p in model.parameters_]
+    assert terms[:2] == ["init: fixed", "init: server_fan_in"]
+    assert model.parameters_[1].estimate == pytest.approx(5)
+
+
+def test_what_was_chosen_can_be_fitted_again():
+    model = dropping(unless={"epoch": "step"}).fit(runs())
+    again = model.settled().fit(runs())
+    assert again.predict(ASKED) == pytest.approx(model.predict(ASKED))
+    assert list(again.parts) == ["init", "eval", "step"]
 
 
 def test_it_is_cloned_and_fits_leave_the_templates_alone():

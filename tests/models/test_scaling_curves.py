@@ -46,6 +46,13 @@ def test_a_straggler_is_left_out_and_scatter_is_not():
     np.testing.assert_allclose(found.counts, [3, 2, 3, 3, 3, 3, 3, 3])
 
 
+def test_of_thousands_of_repetitions_stragglers_are_left_out_at_once():
+    times = np.exp(0.05 * np.random.default_rng(0).standard_normal(20_000))
+    times[[3, 7]] = 3.0
+    found = pool_by_scale(np.ones(20_000), times)
+    assert 2 <= found.n_left_out <= 4  # five standard deviations are rare, not unheard of
+
+
 def test_aicc_by_hand():
     # n log(SSE / n) + 2 k + 2 k (k + 1) / (n - k - 1), k = 3 with the variance
     assert aicc(np.array(2.0), 10, 2) == pytest.approx(10 * np.log(0.2) + 6 + 24 / 6)

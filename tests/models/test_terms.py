@@ -22,7 +22,15 @@ COLUMNS = {
     "n_nodes": [1.0, 2.0],
     "output_grad_bytes": [0.0, 16.0],
     "data_bytes": [256.0, 0.0],
+    "dataset_bytes": [1e9, 3e9],
+    "gradient_bytes": [400.0, 100.0],
+    "gradient_bits": [32.0, 1.0],
+    "synchronisations": [1.0, 0.25],  # a block of four minibatches
 }
+WITHOUT_NODES = {  # one node for each worker: what is started on eight of them
+    "launch_tree": 3.0, "launch_in_turn": 7.0, "sharded_reading": 0.375e9, "node_share": 0.125,
+    "reading_in_turn": 24e9, "broadcast_reading": 9e9, "gradient_between_nodes": 43.75,
+}  # fmt: skip
 AMOUNTS = {
     "fixed": [1.0, 1.0],
     "per_sample": [16.0, 32.0],
@@ -46,6 +54,23 @@ AMOUNTS = {
     "unfolded_input": [1e29, np.nan],  # without weights there is no product
     "output_gradients": [0.0, 16.0],
     "data_input": [256.0, 0.0],
+    "launch_tree": [0.0, 1.0],
+    "launch_in_turn": [0.0, 1.0],
+    "sharded_reading": [1e9, 1.5e9],
+    "node_share": [1.0, 0.5],
+    "own_reading": [1e9, 3e9],
+    "reading_in_turn": [1e9, 6e9],
+    "broadcast_reading": [0.0, 3e9],
+    "synchronised_tree": [0.0, 0.75],
+    "synchronised_turns": [0.0, 1.75],
+    "synchronised_ring": [0.0, 0.21875],
+    "gradient_ring": [0.0, 43.75],  # a quarter of 2 · 7/8 · 100
+    "gradient_tree": [0.0, 75.0],
+    "gradient_double_tree": [0.0, 50.0],
+    "gradient_between_nodes": [0.0, 6.25],  # a quarter of 2 · 1/2 · 100 / 4
+    "quantised_gradient": [0.0, 800.0],  # a quarter of the 3,200 that one bit of 32 stands for
+    "slowest_worker": [0.0, 1.0196670],  # half of sqrt(2 ln 8)
+    "worker_share": [1.0, 0.125],
 }
 
 
@@ -69,18 +94,27 @@ def test_amounts_of_a_frame_and_of_a_record_are_those_worked_out_by_hand(name):
     for X in (frame, plain):
         found = TERMS[name].amount(X, 2)
         assert found.dtype == float
-        np.testing.assert_allclose(found, AMOUNTS[name], rtol=1e-15)
+        np.testing.assert_allclose(found, AMOUNTS[name], rtol=1e-7)
 
 
 @pytest.mark.parametrize("name", [name for name in AMOUNTS if name != "fixed"])
 def test_an_amount_is_nan_where_a_column_is_null_or_missing(name):
-    for column in needed_columns([name]):
+    either = {"n_nodes", "n_workers"} if name in WITHOUT_NODES else set()
+    for column in set(needed_columns([name])) - either:
         one_null = pd.DataFrame(COLUMNS).astype(object)
         one_null.loc[1, column] = None
         found = TERMS[name].amount(one_null, 2)
         assert found[0] == pytest.approx(AMOUNTS[name][0])
         assert np.isnan(found[1])
         assert np.isnan(TERMS[name].amount(pd.DataFrame(COLUMNS).drop(columns=column), 2)).all()
+
+
+@pytest.mark.parametrize("name", WITHOUT_NODES)
+def test_where_nodes_are_unknown_each_worker_has_its_own(name):
+    unknown = pd.DataFrame(COLUMNS).assign(n_nodes=[1.0, None])
+    for X in (unknown, unknown.drop(columns="n_nodes")):
+        found = TERMS[name].amount(X, 2)
+        assert found.tolist() == pytest.approx([AMOUNTS[name][0], WITHOUT_NODES[name]])
 
 
 def test_links_of_several_placements_by_hand():

@@ -53,6 +53,16 @@ class Sharing:
             self._n_workers[command.run_id] = self._reader.facts.workers_of(self.facts(command))
         return self._n_workers[command.run_id]
 
+    def is_alone(self, command: Command, epoch: int) -> bool:
+        """Whether workers do not share an epoch: there is one, or each does the whole of it."""
+        is_shared = self.facts(command).is_shared(epoch)
+        return (self.n_workers(command) or 1) < 2 or is_shared is False
+
+    def is_late(self, command: Command, epoch: int) -> bool:
+        """Whether samples are counted when gradients arrive: one minibatch is still on its way."""
+        is_buffered = self.facts(command).method == "data_parallel_async"
+        return is_buffered and not self.is_alone(command, epoch)
+
     def of(self, command: Command, epoch: int) -> Share:
         """How an epoch is shared, counted from 1."""
         place = command.run_id, epoch

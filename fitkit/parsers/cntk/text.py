@@ -6,14 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from fitkit.errors import ParseError
-from fitkit.parsers.cntk import (
-    dialects,
-    facts,
-    network,
-    stamps,
-    synchronisation,
-    turning_points,
-)
+from fitkit.parsers.cntk import dialects, facts, network, stamps, synchronisation, turning_points
 from fitkit.parsers.cntk.descriptions import NetworkReader
 from fitkit.parsers.cntk.dialects import (
     EpochEnd,
@@ -322,15 +315,10 @@ class TextReader:
         command.is_python = command.is_python or not found.is_brainscript
         facts = self._sharing.facts(command)
         is_total = facts.groups_are_local and not facts.epochs_are_local
-        is_late = facts.method == "data_parallel_async" and not self._is_alone(command, found)
+        is_late = self._sharing.is_late(command, found.epoch)
         minibatch = facts.minibatch(found.epoch)
         epoch = log.end(found, minibatch, is_total=is_total, is_late=is_late)
         self._finished(command, line, rank, epoch)
-
-    def _is_alone(self, command: Command, found: EpochEnd) -> bool:
-        """Whether workers do not share an epoch: there is one, or each does the whole of it."""
-        is_shared = self._sharing.facts(command).is_shared(found.epoch)
-        return (self._sharing.n_workers(command) or 1) < 2 or is_shared is False
 
     def _start_over(self, command: Command, stream: int | None, rank: int) -> None:
         """A line repeats what was reported: training is started again."""
@@ -370,13 +358,10 @@ class TextReader:
         self.syncs.end_epoch(line.rank, key)
         if epoch.seconds is None or not epoch.timed_steps:
             return
-        facts = self._sharing.facts(command)
-        n_workers = self._sharing.n_workers(command) or 1
-        if facts.is_shared(epoch.epoch) is False:
-            n_workers = 1
-        in_flight = 0
-        if facts.method == "data_parallel_async" and n_workers > 1:
-            in_flight = round(epoch.batch or 0)
+        is_alone = self._sharing.is_alone(command, epoch.epoch)
+        n_workers = 1 if is_alone else self._sharing.n_workers(command) or 1
+        is_late = self._sharing.is_late(command, epoch.epoch)
+        in_flight = round(epoch.batch or 0) if is_late else 0
         self.epochs.append(
             EpochTimes(
                 key, epoch.seconds, epoch.n_samples, epoch.timed_s, epoch.group_samples or 0,

@@ -284,8 +284,8 @@ class Command:
                     return rank
         if going_on:
             return going_on[0]
-        if n_ranks is None:  # an epoch that is long over does not repeat in another rank
+        if known and n_ranks is None:  # an epoch that is long over does not repeat in another rank
             epoch = found.epoch if found.epoch is not None else self.ranks[0].last_epoch + 1
-            if known and epoch < self.ranks[0].last_epoch:
+            if epoch < self.ranks[0].last_epoch:
                 return 0
         return len(known) if n_ranks is None or len(known) < n_ranks else 0

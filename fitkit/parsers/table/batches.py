@@ -11,7 +11,8 @@ import numpy as np
 
 from fitkit.parsers.table.patterns import LinePattern, Pattern
 
-FORMATS = ("csv", "whitespace", "jsonl", "parquet", "lines")
+FORMATS = ("csv", "whitespace", "jsonl", "json", "parquet", "lines")
+BATCH_ROWS = 50_000
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,8 @@ class Layout:
         Names of the columns of a file without a header; None: its first line names them.
     skip_lines
         Lines before the header.
+    rows
+        Column of a JSON object whose entries are rows of their own.
     comment
         What begins a line that is to be passed over.
     null
@@ -45,6 +48,7 @@ class Layout:
     delimiter: str | None = None
     columns: tuple[str, ...] | None = None
     skip_lines: int = 0
+    rows: str | None = None
     comment: str | None = None
     null: frozenset[str] = frozenset({"", "NA", "N/A", "n/a", "NaN", "nan", "null", "None"})
     patterns: tuple[LinePattern, ...] = ()
@@ -112,6 +116,13 @@ class Batch:
         cells, reasons = self.columns[name], self.bad.setdefault(name, {})
         for row in np.flatnonzero(rows).tolist():
             reasons[row] = f"{name} is {str(cells[row])[:40]!r}, {what}"
+
+
+def plain_cell(value: Any, layout: Layout) -> Any:
+    """A cell of a table that has numbers beside texts; None: missing."""
+    if isinstance(value, str):
+        return layout.cell(value)
+    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def _number(cell: Any) -> float:

@@ -19,7 +19,9 @@ from fitkit.parsers.table.patterns import (
 _LAYOUT: dict[str, type] = {
     "format": str, "delimiter": str, "columns": list, "skip_lines": int, "comment": str,
     "null": list, "patterns": list, "prefix": str, "must_match": str,
+    "rows": str,
 }  # fmt: skip
+_OF_OBJECTS = ("jsonl", "json")
 _OF_LINES, _OF_FIELDS = ("patterns", "prefix", "must_match"), ("delimiter", "columns")
 
 
@@ -33,6 +35,16 @@ class InputReader(KeyReader):
             self.check_type(f"input.{key}", value, _LAYOUT[key])
             for word in value if isinstance(value, list) and key != "patterns" else ():
                 self.check_type(f"input.{key}", word, str)
+        self._check(found)
+        lists: dict[str, Any] = {}
+        if "columns" in found:
+            lists["columns"] = tuple(found["columns"])
+        if "null" in found:
+            lists["null"] = frozenset({"", *found["null"]})
+        return Layout(**found | lists | self._of_lines(found))
+
+    def _check(self, found: dict[str, Any]) -> None:
+        """Refuse values that cannot be."""
         if found.get("format", FORMATS[0]) not in FORMATS:
             known = f"there are {', '.join(FORMATS)}"
             raise self.error("input.format", f"no format {found['format']!r}", known)
@@ -40,12 +52,8 @@ class InputReader(KeyReader):
             raise self.error("input.delimiter", "expected one character")
         if found.get("skip_lines", 0) < 0:
             raise self.error("input.skip_lines", "expected a count")
-        lists: dict[str, Any] = {}
-        if "columns" in found:
-            lists["columns"] = tuple(found["columns"])
-        if "null" in found:
-            lists["null"] = frozenset({"", *found["null"]})
-        return Layout(**found | lists | self._of_lines(found))
+        if "rows" in found and found.get("format") not in _OF_OBJECTS:
+            raise self.error("input.rows", f"only {' and '.join(_OF_OBJECTS)} have rows in a cell")
 
     def path(self, found: dict[str, Any]) -> Pattern | None:
         """Section ``[path]``; None if there is none."""

@@ -11,6 +11,7 @@ import numpy as np
 from fitkit.errors import ParseError
 from fitkit.parsers.source import ProblemLog, Source, SourceFile
 from fitkit.parsers.table.batches import Batch
+from fitkit.parsers.table.deriving import Derivation
 from fitkit.parsers.table.mapping import Block, TableMapping
 from fitkit.parsers.table.plausibility import PlausibilityCheck, bound_columns
 from fitkit.parsers.table.reading import read_batches
@@ -27,6 +28,11 @@ class _Taken:
     rows: np.ndarray
     values: dict[str, Values]
 
+    def is_local(self, rows: list[int]) -> list[bool]:
+        """Whether rows have an instant that is a local stamp."""
+        local = set[int]().union(*(values.local for values in self.values.values()))
+        return [row in local for row in rows]
+
 
 class RecordMaker:
     """Makes the records of one file."""
@@ -39,6 +45,8 @@ class RecordMaker:
         self._runs: dict[str, tuple[int, Run]] = {}  # with the line where each came first
         self._missing: dict[tuple[str, str], tuple[int, int]] = {}  # (first line, rows)
         self._undefined: dict[tuple[str, str], tuple[int, int]] = {}
+        self._local: dict[tuple[str, str], tuple[int, int]] = {}
+        self._derivation = Derivation(source)
         self._n_rows = self._n_taken = 0
         self._is_told = any(column.name in source.metadata for column in fields(Run))
         # Thousands of runs may contradict --set in the same way: that is to be noted once.
@@ -89,13 +97,15 @@ class RecordMaker:
     def _of_block(self, taken: _Taken, rows: list[int], batch: Batch) -> Iterator[Record]:
         block = taken.block
         self._count_undefined(taken, rows, batch)
+        self._count_local(taken, rows, batch)
         rows = self._complete_rows(taken, rows, batch)
         self._n_taken += len(rows)
         lines = [batch.lines[row] for row in rows]
         columns = {
             column.name: self._column(taken, column, rows) for column in fields(block.record)
         }
-        figures = bound_columns(block.table) & (taken.values.keys())
+        derived = self._derivation.derive(block, columns, lines, taken.is_local(rows))
+        figures = bound_columns(block.table) & (derived | taken.values.keys())
         self._check.add(block, {name: columns[name] for name in figures}, lines)
         if block.table == "runs":
             distinct: dict[tuple[Any, ...], int] = {}
@@ -129,6 +139,13 @@ class RecordMaker:
                 key = (taken.block.label, target.name)
                 _count(self._undefined, key, [batch.lines[row] for row in found])
 
+    def _count_local(self, taken: _Taken, rows: list[int], batch: Batch) -> None:
+        """Count rows with an instant in local time, if nobody said of which zone it is."""
+        if self._source.tz is None and any(taken.is_local(rows)):
+            found = [row for row, local in zip(rows, taken.is_local(rows), strict=True) if local]
+            key = (taken.block.label, "no_timezone")
+            _count(self._local, key, [batch.lines[row] for row in found])
+
     def _column(self, taken: _Taken, column: Field[Any], rows: list[int]) -> list[Any]:
         name = column.name
         if name in taken.values:
@@ -161,6 +178,9 @@ class RecordMaker:
         for (block, name), (line, n) in self._undefined.items():
             text = f"{block}: {n} rows have no {name}: its formula divides by zero"
             self._source.problems.note(self._file, line, "undefined", text)
+        for (block, code), (line, n) in self._local.items():
+            text = f"{block}: {n} rows have local times, left out: --tz says of which zone"
+            self._source.problems.note(self._file, line, code, text)
         for note in dict.fromkeys(self._told.problems.notes):
             self._source.problems.note(*note)
         if not self._n_taken:

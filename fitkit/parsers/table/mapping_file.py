@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fitkit.errors import InputError, ParseError
+from fitkit.parsers.job_rows import STATES
 from fitkit.parsers.table.batches import Layout
 from fitkit.parsers.table.expressions import Column, dimension, names, parse_expression
 from fitkit.parsers.table.filters import Filter, read_condition
@@ -25,12 +26,14 @@ from fitkit.parsers.table.units import PLAIN, Unit, dimension_of, parse_unit
 from fitkit.records import PHASES, TABLES, Record
 from fitkit.schema import column_types
 
+SHIPPED = Path(__file__).with_name("mappings")  # those that come with fitkit
 _OWN_TABLES = ("links", "sources", "diagnostics")  # fitkit fills them itself
 _GIVEN = ("source_id", "run_id", "rank")  # columns with a value unless the mapping says another
 _WORDS = {
     ("phases", "phase"): PHASES,
     ("phases", "parent"): PHASES,
     ("layers", "phase"): ("forward", "backward", "optimizer"),
+    ("jobs", "state"): STATES,
 }
 _BLOCK = ("table", "from", "where", "unless", "plausible", "columns")
 _SECTIONS = ("records", "run_id", "where", "unless", "input", "units", "path")
@@ -38,6 +41,11 @@ _SECTIONS = ("records", "run_id", "where", "unless", "input", "units", "path")
 
 def read_mapping(path: Path | str) -> TableMapping:
     """Read and check a mapping file.
+
+    Parameters
+    ----------
+    path
+        The file, or the name of a mapping that comes with fitkit.
 
     Raises
     ------
@@ -47,13 +55,7 @@ def read_mapping(path: Path | str) -> TableMapping:
         If it is not TOML, or says something that cannot be; the message names the key.
     """
     label = str(path)
-    try:
-        if Path(path).exists() and not Path(path).is_file():
-            raise InputError(f"{label}: not a file", "--mapping names a TOML file")
-        content = Path(path).read_bytes()
-    except (OSError, ValueError) as error:
-        what = getattr(error, "strerror", None) or str(error)
-        raise InputError(f"{label}: {what}", "--mapping names a TOML file") from error
+    content = _content(path)
     try:
         found = tomllib.loads(content.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
@@ -61,6 +63,22 @@ def read_mapping(path: Path | str) -> TableMapping:
         what, line = (str(error)[: place.start()], int(place[1])) if place else (str(error), 0)
         raise ParseError(label, line, f"not a TOML file: {what}", HINT) from error
     return _Reader(label).mapping(found, hashlib.sha256(content).hexdigest())
+
+
+def _content(path: Path | str) -> bytes:
+    """Bytes of the file; if there is none, of the mapping of that name that comes with fitkit."""
+    label, place = str(path), Path(path)
+    shipped = {file.stem: file for file in SHIPPED.glob("*.toml")}
+    hint = f"--mapping names a TOML file, or one of {', '.join(sorted(shipped))}"
+    try:
+        if not place.is_file():
+            place = shipped.get(label, place)
+        if place.exists() and not place.is_file():
+            raise InputError(f"{label}: not a file", hint)
+        return place.read_bytes()
+    except (OSError, ValueError) as error:
+        what = getattr(error, "strerror", None) or str(error)
+        raise InputError(f"{label}: {what}", hint) from error
 
 
 class _Reader(KeyReader):
@@ -193,12 +211,13 @@ class _Reader(KeyReader):
             value = {"value": value}
         elif not isinstance(value, dict):
             value = {"constant": value}
-        self.check_keys(f"{where}.", value, ("value", "constant", "text", "unit", "map"))
+        self.check_keys(f"{where}.", value, ("value", "constant", "text", "unit", "map", "other"))
         ways = [key for key in ("value", "constant", "text") if key in value]
         if len(ways) != 1:
             raise self.error(where, "expected one of value, constant and text", HINT)
-        if "map" in value and ways[0] != "value":
-            raise self.error(f"{where}.map", "only words of a column are renamed")
+        for key in ("map", "other"):
+            if key in value and ways[0] != "value":
+                raise self.error(f"{where}.{key}", "only words of a column are renamed")
         unit = self._unit_of(where, name, kind, value) if "unit" in value else None
         match ways[0]:
             case "text":
@@ -207,7 +226,8 @@ class _Reader(KeyReader):
                 return self._constant(where, kind, value["constant"], unit, words)
             case _:
                 formula = self._formula(where, name, kind, value["value"], unit)
-                return replace(formula, renames=self._renames(where, kind, value))
+                renames = self._renames(where, kind, value)
+                return replace(formula, renames=renames, other=value.get("other"))
 
     def _unit_of(self, where: str, name: str, kind: type, value: dict[str, Any]) -> Unit:
         unit = self._unit(f"{where}.unit", value["unit"])
@@ -245,7 +265,9 @@ class _Reader(KeyReader):
 
     def _renames(self, where: str, kind: type, value: dict[str, Any]) -> dict[str, str]:
         renames = self.section("map", value, f"{where}.")
-        if renames and kind is not str:
+        if "other" in value:
+            self.check_type(f"{where}.other", value["other"], str)
+        if (renames or "other" in value) and kind is not str:
             raise self.error(f"{where}.map", "only words of texts are renamed")
         for word, name in renames.items():
             self.check_type(f"{where}.map.{word}", name, str)

@@ -1,27 +1,25 @@
-"""Tables in batches of columns: delimited text, words between blanks, JSON lines, Parquet."""
+"""Tables in batches of columns: delimited text, words between blanks, Parquet."""
 
 from __future__ import annotations
 
 import csv
 import io
-import json
-import math
 import re
 from collections import Counter, deque
 from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
-from typing import Any
 
 import pyarrow as pa
 
 from fitkit.errors import ParseError
 from fitkit.parsers.source import Source, SourceFile
-from fitkit.parsers.table.batches import Batch, Layout
+from fitkit.parsers.table.batches import BATCH_ROWS, Batch, Layout, plain_cell
 from fitkit.parsers.table.lines import line_batches
+from fitkit.parsers.table.objects import object_batches
 
-BATCH_ROWS = 50_000
 _HEAD_BYTES = 1 << 16
 _DELIMITERS = ("\t", ",", ";", "|")
+_LIST = re.compile(rb"(?:\xef\xbb\xbf)?\s*\[\s*[\]{]")  # of JSON objects
 _QUOTED = re.compile(r'"[^"]*"')
 _EMPTY_HINT = "nothing to read in it"
 
@@ -47,8 +45,8 @@ def read_batches(
         raise ParseError(file.label, 0, what, "texts must be in UTF-8")
     if kind == "lines":
         return line_batches(source, file, layout, wanted)
-    if kind == "jsonl":
-        return _json_batches(source, file, layout, wanted)
+    if kind in ("jsonl", "json"):
+        return object_batches(source, file, layout, wanted, kind)
     return _text_batches(source, file, layout, wanted, kind)
 
 
@@ -57,7 +55,7 @@ def _guess_format(head: bytes) -> str:
         return "parquet"
     if head.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{"):
         return "jsonl"
-    return "csv"
+    return "json" if _LIST.match(head) else "csv"
 
 
 # -- text ------------------------------------------------------------------------------------
@@ -169,6 +167,8 @@ def _text_batches(
     if names is None:
         _, header = next(rows, (0, []))
         names = tuple(_distinct([name.strip() for name in header]))
+    else:
+        rows = _below_header(rows, names)
     if not names:
         raise ParseError(file.label, 0, "the file has no line with column names", _EMPTY_HINT)
     places = {name: place for place, name in enumerate(names) if name in wanted}
@@ -196,6 +196,15 @@ def _whole_rows(
             source.problems.bad_line(file, line, text)
 
 
+def _below_header(
+    rows: Iterator[tuple[int, list[str]]], names: tuple[str, ...]
+) -> Iterator[tuple[int, list[str]]]:
+    """Rows without a first one that holds the very names that the mapping gives."""
+    for number, (line, row) in enumerate(rows):
+        if number or tuple(cell.strip() for cell in row) != names:
+            yield line, row
+
+
 def _distinct(names: Sequence[str]) -> Iterator[str]:
     """Names; the second column of a name gets ``.2`` at its end, and so on."""
     seen: Counter[str] = Counter()
@@ -204,43 +213,7 @@ def _distinct(names: Sequence[str]) -> Iterator[str]:
         yield name if seen[name] == 1 else f"{name}.{seen[name]}"
 
 
-# -- JSON lines and Parquet ------------------------------------------------------------------
-
-
-def _json_batches(
-    source: Source, file: SourceFile, layout: Layout, wanted: Collection[str]
-) -> Iterator[Batch]:
-    rows = _json_rows(source, file, layout)
-    names: dict[str, None] = {}  # the keys of the rows so far
-    is_first = True
-    while (part := list(islice(rows, BATCH_ROWS))) or is_first:
-        is_first = False
-        for _, row in part:
-            names |= dict.fromkeys(row)
-        columns = {name: [_plain_cell(row.get(name), layout) for _, row in part] for name in wanted}
-        yield Batch(tuple(names), [line for line, _ in part], columns)
-
-
-def _json_rows(
-    source: Source, file: SourceFile, layout: Layout
-) -> Iterator[tuple[int, dict[str, Any]]]:
-    for number, text in islice(source.lines(file), layout.skip_lines, None):
-        if not text.strip() or (layout.comment and text.lstrip().startswith(layout.comment)):
-            continue
-        try:
-            row = json.loads(text.removeprefix("\ufeff"))
-        except (ValueError, RecursionError):
-            row = None
-        if isinstance(row, dict):
-            yield number, row
-        else:
-            source.problems.bad_line(file, number, f"not a JSON object: {text[:80]}")
-
-
-def _plain_cell(value: Any, layout: Layout) -> Any:
-    if isinstance(value, str):
-        return layout.cell(value)
-    return None if isinstance(value, float) and math.isnan(value) else value
+# -- Parquet ---------------------------------------------------------------------------------
 
 
 def _parquet_batches(file: SourceFile, layout: Layout, wanted: Collection[str]) -> Iterator[Batch]:
@@ -258,7 +231,7 @@ def _parquet_batches(file: SourceFile, layout: Layout, wanted: Collection[str]) 
                 lines = range(n_rows + 1, n_rows + len(part) + 1)
                 n_rows += len(part)
                 columns = {
-                    name: [_plain_cell(cell, layout) for cell in column.to_pylist()]
+                    name: [plain_cell(cell, layout) for cell in column.to_pylist()]
                     for name, column in zip(part.schema.names, part.columns, strict=True)
                 }
                 yield Batch(names, lines, columns)

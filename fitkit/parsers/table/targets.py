@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 
+from fitkit.parsers.hosts import read_hosts
 from fitkit.parsers.source import Source
 from fitkit.parsers.table.batches import Batch
 from fitkit.parsers.table.expressions import Column, Expression, evaluate, names
@@ -21,7 +22,7 @@ _WHOLE = 1e-6  # relative: tables print seven digits, and 0.1 * 30 is a whole nu
 _TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 _WANTED: dict[type, str] = {
     bool: "neither true nor false",
-    datetime: "no instant such as 2026-03-01T12:00:00+01:00, nor a local one that --tz explains",
+    datetime: "no instant such as 2026-03-01T12:00:00+01:00",
 }
 _FIELD = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 
@@ -40,6 +41,8 @@ class Formula:
         Units of the columns in it.
     renames
         Words of a column of texts, and what they become.
+    other
+        What all other words become; None: they stay.
     """
 
     text: str
@@ -47,6 +50,7 @@ class Formula:
     unit: Unit | None = None
     columns: Mapping[str, Unit] = field(default_factory=dict)
     renames: Mapping[str, str] = field(default_factory=dict)
+    other: str | None = None
 
     def names(self) -> Iterator[str]:
         """Columns that it needs."""
@@ -66,6 +70,14 @@ class Formula:
             if self.unit is not None:
                 found = self.unit.convert(found)
         return np.broadcast_to(np.asarray(found, dtype=float), len(batch))
+
+    def renamed(self, texts: Sequence[str | None]) -> list[str | None]:
+        """Texts of a column with the words that they become."""
+        renames, other = self.renames, self.other
+        return [
+            None if text is None else renames.get(text, text if other is None else other)
+            for text in texts
+        ]
 
     def _column(self, name: str, batch: Batch) -> np.ndarray:
         found = batch.numbers(name)
@@ -149,11 +161,14 @@ class Values:
         Reasons why rows have no value although they should, by row.
     undefined
         Rows whose formula has no value although all its columns have one: it divides by zero.
+    local
+        Rows whose instant is in local time: without the zone from the user it has no value.
     """
 
     cells: list[Any]
     bad: dict[int, str] = field(default_factory=dict)
     undefined: list[int] = field(default_factory=list)
+    local: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -192,15 +207,15 @@ class Target:
             case Template():
                 return self._checked(self.recipe.texts(batch))
             case Formula(_, Column(name)) if self.kind is str:
-                renames = self.recipe.renames
-                texts = batch.texts(name)
-                return self._checked([renames.get(text or "", text) for text in texts])
+                return self._checked(self.recipe.renamed(batch.texts(name)))
             case Formula(_, Column(name), None) if self.kind in (bool, datetime):
                 return self._read(name, batch.texts(name), source)
             case Formula():
                 return self._figures(self.recipe, batch)
 
     def _checked(self, texts: list[str | None]) -> Values:
+        if self.name == "hosts":
+            return Values(list(texts), dict(_bad_hosts(texts)))
         if not self.words:
             return Values(texts)
         bad = {
@@ -217,7 +232,11 @@ class Target:
             value: Any = None
             try:
                 if text is not None:
-                    value = _truth(text) if self.kind is bool else _instant(text, source)
+                    value = _truth(text) if self.kind is bool else datetime.fromisoformat(text)
+                if isinstance(value, datetime):
+                    if value.tzinfo is None:
+                        found.local.append(row)
+                    value = value.astimezone(UTC) if value.tzinfo else source.utc(value)
             except (ValueError, KeyError, OverflowError):
                 found.bad[row] = f"{column} is {(text or '')[:40]!r}, {_WANTED[self.kind]}"
             found.cells.append(value)
@@ -254,13 +273,13 @@ class Target:
         return cells
 
 
+def _bad_hosts(texts: Sequence[str | None]) -> Iterator[tuple[int, str]]:
+    for row, text in enumerate(texts):
+        try:
+            read_hosts(text or "")
+        except ValueError as error:
+            yield row, f"hosts: {str(error)[:80]}"
+
+
 def _truth(text: str) -> bool:
     return _TRUTH[text.lower()]
-
-
-def _instant(text: str, source: Source) -> datetime | None:
-    """An instant in ISO 8601; a local one needs the zone that ``--tz`` names."""
-    instant = datetime.fromisoformat(text)
-    if instant.tzinfo is None and source.tz is None:
-        raise ValueError("a local time")
-    return instant.astimezone(UTC) if instant.tzinfo else source.utc(instant)

@@ -118,8 +118,6 @@ def test_ranks_may_state_the_hosts_in_any_order(log: Read) -> None:
     assert log(f"{first}\n{first}\n{GOOD}").run.n_nodes is None
 
 
-
-
 GROUP = "ce = 1.5 * 640; time = 0.5s; samplesPerSecond = 1280"
 WINDOW = f" Epoch[ {{}} of 3]-Minibatch[ {{:3d}}- {{:3d}}]: {GROUP}"
 FINISHED = "Finished Epoch[ {} of 3]: [Training] ce = 1.5 * 1280; epochTime=1.1s"

@@ -62,7 +62,7 @@ def test_jobs_and_pairs_have_no_runs(read: Reader) -> None:
     noon = datetime(2026, 3, 1, 11, tzinfo=UTC)
     assert job == Job(
         job.source_id, "7", 1, "slurm", started_at=noon, wall_limit_s=5400.0, exit_code=0,
-        ended_at=datetime.fromtimestamp(1772366400, UTC),
+        ended_at=datetime.fromtimestamp(1772366400, UTC), run_s=3600.0, is_local_time=False, line=2,
     )  # fmt: skip
     assert pair == Pair(job.source_id, "7", "T4", "7", "T4")
 
@@ -70,10 +70,14 @@ def test_jobs_and_pairs_have_no_runs(read: Reader) -> None:
 def test_local_times_need_a_zone(read: Reader) -> None:
     mapping = block("runs", 'started_at = "start"')
     table = "start\n2026-07-01 12:00:00\n"
-    with pytest.raises(ParseError, match="nor a local one that --tz explains"):
-        read(table, mapping)
-    (run,) = read(table, mapping, tz="Europe/Oslo").of("runs")
-    assert run.started_at == datetime(2026, 7, 1, 10, tzinfo=UTC)
+    found = read(table, mapping)
+    assert found.of("runs")[0].started_at is None
+    assert found.codes == [(2, "no_timezone")]
+    found = read(table, mapping, tz="Europe/Oslo")
+    assert found.of("runs")[0].started_at == datetime(2026, 7, 1, 10, tzinfo=UTC)
+    assert found.notes == []
+    with pytest.raises(ParseError, match="start is 'noon', no instant such as 2026-03-01T12"):
+        read("start\nnoon\n", mapping)
     late = 'started_at = { value = "start", unit = "s" }'
     with pytest.raises(ParseError, match="s after 1970, no instant"):
         read("start\n1e15\n", block("runs", late))

@@ -72,7 +72,7 @@ def test_every_mapping_is_tested_and_says_where_its_table_is_from() -> None:
     ("name", "counts"),
     [
         ("sia_pollux", {"runs": 10_584, "steps": 10_584, "phases": 10_584}),
-        ("mlperf", {"runs": 6_036, "steps": 4_977, "phases": 12_263}),
+        ("mlperf", {"runs": 6_036, "steps": 4_977, "phases": 20_612}),
         ("vtrain_megatron", {"runs": 1_440, "steps": 1_440}),
         ("vtrain_allreduce", {"runs": 6, "comms": 6 * 1_024}),
         ("deepbench_allreduce", {"runs": 4, "comms": 133}),
@@ -127,10 +127,20 @@ def test_mlperf(stored: Stored) -> None:
     assert run["family"] == "hpc_v0.7|CSCS|cosmoflow|P100|daint_gpu_tf2.2.0"
     step = row(stored("mlperf").read("steps"), run_id=name)
     assert (step["duration_s"], step["n_steps"], step["n_samples"]) == (0.358708, 1, 256)
-    times = phases[phases.run_id == name].set_index("phase").duration_s.to_dict()
-    assert times == {"init": 2.158, "staging": 0.022, "train": 24046.1}
+    own = phases[phases.run_id == name].set_index("phase")
+    assert own.duration_s.to_dict() == {
+        "init": 2.158, "staging": 0.022, "train": 24046.1, "epoch": 24032.4, "eval": 1773.63,
+    }  # fmt: skip
+    assert own.loc[["epoch", "eval"]].n.tolist() == [64, 64]
+    assert own.loc[["epoch", "eval"]].parent.tolist() == ["train", "train"]
     assert runs.device.isna().sum() == 430
-    assert phases.phase.value_counts().to_dict() == {"init": 6_036, "train": 6_032, "staging": 195}
+    assert phases.phase.value_counts().to_dict() == {
+        "init": 6_036, "train": 6_032, "staging": 195, "epoch": 3_411, "eval": 4_938,
+    }  # fmt: skip
+    # Of the others train_samples are steps, tokens or a budget.
+    told = runs[runs.epoch_samples.notna()]
+    assert set(told.network) == {"bert", "dlrm", "gnmt", "resnet", "rnnt"}
+    assert len(told) == 2_690
     states = runs.state.value_counts(dropna=False).to_dict()
     assert {states["completed"], states["incomplete"]} == {5_950, 55 + 5 + 2}
     assert runs.state.isna().sum() == 24

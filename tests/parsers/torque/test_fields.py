@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -97,8 +98,24 @@ def test_an_instant_of_zero_has_not_come(read_one: ReadOne) -> None:
     ],
 )
 def test_job_names_are_free_text(read_one: ReadOne, jobname: str) -> None:
-    job = read_one(E_LINE.replace("jobname=lenet", f"jobname={jobname}"))
-    assert replace(job, source_id="") == replace(read_one(E_LINE), source_id="")
+    job = read_one(E_LINE.replace("jobname=lenet", f"jobname={jobname}"), keep_names=True)
+    assert job.name == (jobname or None)
+    expected = read_one(E_LINE, keep_names=True)
+    assert replace(job, source_id="", name="") == replace(expected, source_id="", name="")
+
+
+@pytest.mark.parametrize("user", ["a b", "x=1 y", "J. Doe; group"])
+def test_so_are_the_names_of_people(read_one: ReadOne, user: str) -> None:
+    log = E_LINE.replace("user=USER0001U", f"user={user}").replace("A0001A", "a c=3")
+    job = read_one(log, keep_names=True)
+    assert (job.user, job.group, job.account, job.name) == (user, "GRP001G", "a c=3", "lenet")
+    assert (job.exit_code, job.run_s) == (0, 1000.0)
+
+
+def test_an_outcome_before_the_queue_is_no_name(read_one: ReadOne) -> None:
+    log = E_LINE.replace(" Exit_status=0", "").replace("=lenet", "=lenet a Exit_status=3")
+    job = read_one(log, keep_names=True)
+    assert (job.name, job.exit_code) == ("lenet a", 3)
 
 
 def test_a_job_name_gives_no_outcome_to_a_running_job(read_one: ReadOne) -> None:
@@ -115,8 +132,33 @@ def test_pairs_without_a_blank_between_are_told_apart(read_one: ReadOne) -> None
 
 def test_the_order_of_pairs_does_not_matter(read_one: ReadOne) -> None:
     pairs = E_LINE.rstrip().split(";")[3].split(" ")
-    job = read_one(f"{STAMP};E;7.bw;{' '.join(reversed(pairs))}\n")
-    assert replace(job, source_id="") == replace(read_one(E_LINE), source_id="")
+    job = read_one(f"{STAMP};E;7.bw;{' '.join(reversed(pairs))}\n", keep_names=True)
+    assert replace(job, source_id="") == replace(read_one(E_LINE, keep_names=True), source_id="")
+
+
+def test_names_are_kept_if_the_user_says_so(read: Read) -> None:
+    (job,), _ = read(QUEUED + S_LINE + DELETION + E_LINE, keep_names=True)
+    assert (job.user, job.group, job.account, job.name) == (
+        "USER0001U", "GRP001G", "A0001A", "lenet",
+    )  # fmt: skip
+
+
+def test_the_project_pays_where_there_is_no_account(read_one: ReadOne) -> None:
+    def account(project: str) -> str | None:
+        return read_one(E_LINE.replace("account=A0001A", project), keep_names=True).account
+
+    assert account("project=climate") == "climate"
+    assert account("project=_pbs_project_default") is None
+    assert account("account=A1 project=climate") == "A1"
+
+
+def test_records_in_the_usual_order_are_read_as_all_others(
+    read_file: Read, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = data / "torque" / "synthetic_20260301"
+    usual = read_file(log, keep_names=True)
+    monkeypatch.setattr("fitkit.parsers.torque.fields._TORQUE", re.compile("never"))
+    assert read_file(log, keep_names=True) == usual
 
 
 def test_nobody_is_named(read: Read) -> None:

@@ -136,6 +136,50 @@ def test_negative_times_are_kept_and_noted(read: Read) -> None:
     assert codes(notes) == [("negative_time", 1)]
 
 
+def test_checkpoints_and_restarts_change_nothing(read_one: ReadOne) -> None:
+    between = f"{STAMP};C;7.bw;\n{STAMP};T;7.bw;Exit_status=1\n"
+    assert read_one(S_LINE + between + E_LINE, keep_names=True).state == "COMPLETED"
+
+
+@pytest.mark.parametrize("key", ["start_count", "run_count"])
+def test_the_log_may_count_the_starts_itself(read: Read, key: str) -> None:
+    counted = E_LINE.replace(" start=", f" {key}=3 start=")
+    (job,), _ = read(counted)
+    assert (job.attempt, job.scheduler) == (3, "pbs" if key == "run_count" else "torque")
+
+
+def test_elements_of_arrays(read: Read) -> None:
+    ids = ("8[12].bw", "8-3.bw", "8[].bw", "8.bw", f"8[{'9' * 30}].bw")
+    jobs, notes = read("".join(E_LINE.replace("7.bw", job_id) for job_id in ids))
+    assert [job.array_index for job in jobs] == [12, 3, None, None, None]
+    assert notes == []
+
+
+def test_starts_that_wait_take_little_memory(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = [str(number) for number in range(5)]
+    starts = [S_LINE.replace("7.bw", job) for job in jobs]
+    ends = [E_LINE.replace("7.bw", job) for job in jobs[:3]]
+    log = "".join(starts + ends)
+    expected, _ = read(log)
+    monkeypatch.setattr("fitkit.parsers.torque.joining._MOST_UNREAD", 3 * len(S_LINE))
+    assert read(log) == (expected, [])
+    assert [job.state for job in expected] == ["COMPLETED"] * 3 + ["UNFINISHED"] * 2
+    assert [job.line for job in expected] == [6, 7, 8, 4, 5]
+
+
+def test_an_end_without_hosts_takes_those_of_the_start(read_one: ReadOne) -> None:
+    cut = E_LINE.replace("exec_host=26742/0-31+26743/0-31 login_node=nid27563 ", "")
+    job = read_one(S_LINE + cut)
+    assert (job.hosts, job.login_node, job.state) == ("26742-26743", "nid27563", "COMPLETED")
+
+
+def test_values_that_are_wrong_in_many_lines_are_noted_once(read: Read) -> None:
+    bad = E_LINE.replace("nodect=2", "nodect=two")
+    _, notes = read("".join(bad.replace("7.bw", f"{number}.bw") for number in range(4)))
+    assert codes(notes) == [("bad_value", 1)]
+    assert notes[0][3] == "Resource_List.nodect: 'two', and 3 more of the kind"
+
+
 # --- local time -----------------------------------------------------------------------------
 
 
@@ -159,6 +203,7 @@ def test_a_deletion_dates_the_end_of_a_waiting_job_only(read: Read) -> None:
     (running,), _ = read(S_LINE + DELETION, tz="UTC")
     assert waiting.ended_at == datetime(2017, 3, 18, 0, 1, 15, tzinfo=UTC)
     assert running.ended_at is None
+    assert (waiting.is_local_time, running.is_local_time) == (True, False)
 
 
 def test_a_stamp_that_is_no_day_is_noted(read: Read) -> None:
