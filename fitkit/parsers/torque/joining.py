@@ -3,34 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
+from typing import NamedTuple
 
+from fitkit.parsers.names import name_writer
 from fitkit.parsers.source import Source, SourceFile
+from fitkit.parsers.torque.attempts import Attempt, Packed, find_start, pack, state_of, unpack
 from fitkit.parsers.torque.fields import (
     BEGINS_LIKE_RECORD,
     JOB_ID,
-    RECORD,
-    Columns,
-    read_columns,
-    read_pairs,
-    read_stamp,
-    spread,
+    NOTHING,
+    RECORD_HEAD,
+    Entry,
+    EntryReader,
     without_names,
 )
+from fitkit.parsers.torque.values import Request, exit_of
 from fitkit.records import Job
 
-_INTERVALS = {
-    "hold_s": ("queued_at", "eligible_at"),
-    "queue_s": ("eligible_at", "started_at"),
-    "run_s": ("started_at", "ended_at"),
-}
-# State of an attempt without an E record; the first letter that it has decides.
-_OPEN_STATES = {
-    "D": "CANCELLED", "A": "ABORTED", "S": "UNFINISHED", "R": "UNFINISHED", "Q": "PENDING",
-}  # fmt: skip
-_KILLING_SIGNALS = (9, 15)
-_TIMEOUT_MARGIN_S = 60.0
+_WITHOUT_EFFECT = "CT"  # checkpointed, restarted from a checkpoint: the attempt goes on
+_LARGEST_INDEX = 1 << 53
+_MOST_UNREAD = 1 << 22  # characters of S records that wait for an E record
 _TALLIES = {
     "ignored_lines": "lines that are not accounting records",
     "ignored_records": "records of types that are not read",
@@ -39,74 +32,46 @@ _TALLIES = {
 }
 
 
-@dataclass(slots=True)
-class _Attempt:
-    """What the records of one attempt have said so far; ``stamps`` by the letter of the record."""
-
-    number: int
-    line: int = 0
-    stamps: dict[str, str] = field(default_factory=dict)
-    columns: Columns = field(default_factory=dict)
-
-    def is_over_for(self, letter: str, start: datetime | None) -> bool:
-        """Whether such a record can only belong to a later attempt."""
-        if letter == "Q":
-            return not self.stamps.keys() <= {"Q"}
-        if letter == "S":
-            return not self.stamps.keys().isdisjoint("SERA")
-        return letter in "ER" and start is not None and "started_at" in self.columns
-
-    def add(self, line: int, letter: str, stamp: str, columns: Columns) -> None:
-        """Take a record in; what the E record says stands, whatever follows it."""
-        if "E" in self.stamps and letter != "E":
-            self.columns = columns | self.columns
-            return
-        self.line = line
-        self.stamps[letter] = stamp
-        self.columns.update(columns)
-
-    def local_stamps(self) -> dict[str, str]:
-        """Stamps that date the attempt where no epoch field does."""
-        # Of a job that runs, D only asks for the end: E tells when it came.
-        closing = "EAR" if "S" in self.stamps else "EARD"
-        letters = {"queued_at": "Q", "started_at": "S", "ended_at": closing}
-        return {
-            column: next(self.stamps[letter] for letter in choice if letter in self.stamps)
-            for column, choice in letters.items()
-            if column not in self.columns and not self.stamps.keys().isdisjoint(choice)
-        }
+def _utc(epoch: int | None) -> datetime | None:
+    return None if epoch is None else datetime.fromtimestamp(epoch, UTC)
 
 
-def _state(seen: dict[str, str], columns: Columns) -> str | None:
-    """One of the states of `Job`; None if the log cannot tell."""
-    if "E" not in seen:
-        return next((state for letter, state in _OPEN_STATES.items() if letter in seen), None)
-    if "D" in seen:
-        return "CANCELLED"
-    code, signal = columns.get("exit_code"), columns.get("exit_signal")
-    if code is None and signal is None:
-        return None
-    run_s, limit_s = columns.get("run_s"), columns.get("wall_limit_s")
-    if signal in _KILLING_SIGNALS and run_s is not None and limit_s is not None:
-        return "TIMEOUT" if run_s >= limit_s - _TIMEOUT_MARGIN_S else "FAILED"
-    return "COMPLETED" if code == 0 else "FAILED"
+class _Start(NamedTuple):
+    """An S record that is read only if no E record says the same."""
 
+    file: int
+    line: int
+    stamp: str
+    message: str
 
-def _started_at(start: datetime | None, attempts: list[_Attempt]) -> _Attempt | None:
-    """Find the attempt that started then: a record of it may come late or twice."""
-    same = (known for known in reversed(attempts) if known.columns.get("started_at") == start)
-    return next(same, None) if start else None
+    def is_of(self, entry: Entry) -> bool:
+        """Whether an entry says all that it does: of the same start, and with hosts."""
+        return entry.hosts is not None and f" start={entry.start} " in self.message
 
 
 class Ledger:
-    """The jobs of one file while their records are joined."""
+    """The jobs of a source while their records are joined.
 
-    def __init__(self, source: Source, file: SourceFile) -> None:
+    Its files are to be read in the order of time.
+    """
+
+    def __init__(self, source: Source) -> None:
         self.source = source
-        self.file = file
-        self._attempts: dict[str, list[_Attempt]] = {}
-        self._tallies: dict[str, tuple[int, int]] = {}  # code: (first line, count)
+        self.scheduler = "torque"
+        self._tz = source.tz
+        self._system = source.metadata.get("system")
+        self._files: list[SourceFile] = []
+        self._attempts: dict[str, list[Attempt] | Packed] = {}
+        self._starts: dict[str, _Start] = {}
+        self._room = _MOST_UNREAD
+        self._reader = EntryReader(name_writer(source))
+        # Code, file, and what it is about: (first line, count, text of the first).
+        self._tallies: dict[tuple[str, int, str], tuple[int, int, str]] = {}
         self._unread_letters: set[str] = set()
+
+    def open(self, file: SourceFile) -> None:
+        """Go on with the lines of this file."""
+        self._files.append(file)
 
     def read(self, line: int, text: str) -> None:
         """Take one line in.
@@ -116,109 +81,230 @@ class Ledger:
         ParseError
             If it begins like a record and cannot be read.
         """
-        match = RECORD.fullmatch(text)
+        match = RECORD_HEAD.match(text)
         if match is None:
             if BEGINS_LIKE_RECORD.match(text):
                 self._bad_line(line, text)
-            elif text:
+            elif text and not text.isspace():
                 self._tally("ignored_lines", line)
             return
-        stamp, letter, job_id, message = match.groups()
+        stamp, letter, job_id = match.groups()
         if letter not in "QSEDAR":
-            self._unread_letters.add(letter)
-            self._tally("ignored_records", line)
+            if letter not in _WITHOUT_EFFECT:
+                self._unread_letters.add(letter)
+                self._tally("ignored_records", line)
             return
-        # What follows in a D record names the person who asked.
-        pairs = read_pairs(message) if letter != "D" else {}
-        if not job_id.strip() or (letter in "SE" and not pairs):
+        job_id, message = job_id.strip(), text[match.end() :].strip()
+        if not job_id or (letter in "SE" and "=" not in message):
             self._bad_line(line, text)
-            return
-        self._join(line, letter, stamp, job_id.strip(), self._columns(line, letter, pairs))
+        elif letter == "S" and not self._may_be_cut(line):
+            self._read_later(job_id, _Start(len(self._files) - 1, line, stamp, message))
+        else:
+            self._read_now(line, letter, stamp, job_id, message)
 
     def jobs(self) -> Iterator[Job]:
-        """Yield the rows."""
-        for job_id, attempts in self._attempts.items():
+        """Yield the rows, and forget them."""
+        self._read_starts()
+        for job_id in list(self._attempts):
+            attempts = self._attempts_of(job_id)
+            del self._attempts[job_id]
             match = JOB_ID.fullmatch(job_id)
-            if match is None:
-                self._note(attempts[0].line, "odd_job_id", f"not a Torque job id: {job_id}")
             server = match["server"] if match else None
+            index = (match["index"] or match["dash"]) if match else None
+            if match is None:
+                self._note(attempts[0], "odd_job_id", f"not a Torque job id: {job_id}")
+            number, ctime = 0, None
             for attempt in attempts:
-                yield self._job(job_id, server, attempt)
+                if ctime and attempt.entry.ctime and attempt.entry.ctime != ctime:
+                    number = 0  # another job of the same identifier
+                ctime = attempt.entry.ctime or ctime
+                number = max(number + 1, attempt.entry.n_starts or 0)
+                yield self._job(job_id, server, index, number, attempt)
 
     def report(self) -> None:
         """Note what was counted."""
-        for code, (line, n) in self._tallies.items():
-            text = f"{n} {_TALLIES[code]}"
+        for (code, file, _), (line, n, text) in self._tallies.items():
+            if code in _TALLIES:
+                text = f"{n} {_TALLIES[code]}"
+            elif n > 1:
+                text += f", and {n - 1} more of the kind"
             if code == "ignored_records":
                 text += f": {', '.join(sorted(self._unread_letters))}"
-            self._note(line, code, text)
+            self.source.problems.note(self._files[file], line, code, text)
 
-    def _columns(self, line: int, letter: str, pairs: dict[str, str]) -> Columns:
-        self._note_cut(line, letter, pairs)
-        columns, bad_keys = read_columns(letter, pairs)
-        for key in bad_keys:
-            self._note(line, "bad_value", f"{key}: {pairs[key][:80]!r}")
-        return columns
+    def _read_later(self, job_id: str, start: _Start) -> None:
+        """Keep an S record until the job's next one; most are then not needed."""
+        self._read_start(job_id)
+        self._attempts.setdefault(job_id, [])  # rows keep the order in which jobs appear
+        self._starts[job_id] = start
+        self._room -= len(start.message)
+        if self._room < 0:
+            self._read_starts()
 
-    def _note_cut(self, line: int, letter: str, pairs: dict[str, str]) -> None:
-        """Drop the last value of a record that was cut: part of a number is a wrong number."""
-        if letter == "E" and "end" not in pairs and "Exit_status" not in pairs:
-            pairs.popitem()
-            self._note(line, "truncated", "the record has no end: its last value is left out")
-        elif self.source.problems.unfinished == (self.file.label, line):
-            self._note(line, "truncated", "the line has no end: its last value may be cut")
+    def _read_starts(self) -> None:
+        for job_id in list(self._starts):
+            self._read_start(job_id)
 
-    def _join(self, line: int, letter: str, stamp: str, job_id: str, columns: Columns) -> None:
-        attempts = self._attempts.setdefault(job_id, [])
-        start = columns.get("started_at")
-        attempt = _started_at(start, attempts)
+    def _read_start(self, job_id: str) -> None:
+        """Read the S record of a job that is waiting."""
+        start = self._starts.pop(job_id, None)
+        if start:
+            self._room += len(start.message)
+            entry = self._entry(start.file, start.line, "S", start.message)
+            self._join(start.file, start.line, "S", start.stamp, job_id, entry)
+
+    def _read_now(self, line: int, letter: str, stamp: str, job_id: str, message: str) -> None:
+        file = len(self._files) - 1
+        entry = self._entry(file, line, letter, message)
+        letters = letter
+        if start := self._starts.get(job_id):
+            is_new = not find_start(entry, self._attempts_of(job_id))
+            if letter == "E" and is_new and start.is_of(entry):
+                del self._starts[job_id]
+                self._room += len(start.message)
+                letters = "SE"
+            else:
+                self._read_start(job_id)
+        self._join(file, line, letters, stamp, job_id, entry)
+
+    def _entry(self, file: int, line: int, letter: str, message: str) -> Entry:
+        """What a record says; what follows in a D record names the person who asked."""
+        if letter == "D" or not message:
+            return NOTHING
+        reading = self._reader.read(letter, message)
+        if reading.is_pbs:
+            self.scheduler = "pbs"
+        for key, value in reading.bad_values:
+            self._tally("bad_value", line, key, f"{key}: {value[:80]!r}", file)
+        if reading.was_cut:
+            text = "the record has no end: its last value is left out"
+            self.source.problems.note(self._files[file], line, "truncated", text)
+        elif self._may_be_cut(line):
+            text = "the line has no end: its last value may be cut"
+            self.source.problems.note(self._files[file], line, "truncated", text)
+        return reading.entry
+
+    def _may_be_cut(self, line: int) -> bool:
+        return self.source.problems.may_be_cut(self._files[-1], line)
+
+    def _join(
+        self, file: int, line: int, letters: str, stamp: str, job_id: str, entry: Entry
+    ) -> None:
+        """Take a record in, or an E record with the S record that it makes needless."""
+        letter = letters[-1]
+        attempts = self._attempts_of(job_id)
+        attempt = find_start(entry, attempts)
         if attempt is None:
-            if not attempts or attempts[-1].is_over_for(letter, start):
-                attempts.append(_Attempt(len(attempts) + 1))
+            if not attempts or attempts[-1].is_over_for(letter, entry):
+                attempts.append(Attempt())
             attempt = attempts[-1]
-        if letter in "ESR" and letter in attempt.stamps:
-            self._tally("duplicate_records", line)
-        attempt.add(line, letter, stamp, columns)
+        if letter in "ESR" and letter in attempt.letters:
+            self._tally("duplicate_records", line, file=file)
+        attempt.add(file, line, letters, stamp, entry)
+        self._attempts[job_id] = pack(attempts) if letter == "E" else attempts
 
-    def _job(self, job_id: str, server: str | None, attempt: _Attempt) -> Job:
-        columns = spread(attempt.columns) | self._dated(attempt)
-        for name, (first, last) in _INTERVALS.items():
-            if first in columns and last in columns:
-                columns[name] = (columns[last] - columns[first]).total_seconds()
-                if columns[name] < 0:
-                    text = f"{job_id}: {name} is {columns[name]:g}: {last} lies before {first}"
-                    self._note(attempt.line, "negative_time", text)
+    def _attempts_of(self, job_id: str) -> list[Attempt]:
+        attempts = self._attempts.get(job_id, [])
+        return unpack(attempts) if isinstance(attempts, bytes) else attempts
+
+    def _job(
+        self, job_id: str, server: str | None, index: str | None, number: int, attempt: Attempt
+    ) -> Job:
+        entry = attempt.entry
+        hosts, request = entry.hosts, entry.request or Request(None, None)
+        code, signal = exit_of(entry.exit_status)
+        n_slots = hosts.n_slots if hosts else None
+        if hosts and entry.n_slots == hosts.n_slots_as_counts:
+            n_slots = entry.n_slots
+        instants, is_local = self._instants(attempt)
+        submitted, queued, eligible, started, ended = instants
         return Job(
             source_id=self.source.source_id,
             job_id=job_id,
-            attempt=attempt.number,
-            scheduler="torque",
-            system=self.source.metadata.get("system") or server,
-            state=_state(attempt.stamps, columns),
+            attempt=number,
+            scheduler=self.scheduler,
+            system=self._system or server,
+            queue=entry.queue,
+            array_index=int(index) if index and int(index[:17]) < _LARGEST_INDEX else None,
+            user=entry.user,
+            group=entry.group,
+            account=entry.account,
+            name=entry.name,
+            state=state_of(attempt.letters, entry),
+            submitted_at=_utc(submitted),
+            queued_at=_utc(queued),
+            eligible_at=_utc(eligible),
+            started_at=_utc(started),
+            ended_at=_utc(ended),
+            hold_s=self._interval(attempt, job_id, "hold_s", queued, eligible),
+            queue_s=self._interval(attempt, job_id, "queue_s", eligible, started),
+            run_s=self._interval(attempt, job_id, "run_s", started, ended),
+            n_nodes=hosts.n_nodes if hosts else None,
+            n_slots=n_slots,
+            n_nodes_reported=entry.n_nodes_counted or entry.n_nodes_requested,
+            hosts=hosts.text if hosts else None,
+            n_slots_reported=entry.n_slots,
+            n_devices=request.n_devices if entry.n_devices is None else entry.n_devices,
+            node_kind=request.node_kind,
+            hosts_hash=hosts.hash if hosts else None,
+            login_node=entry.login_node,
+            wall_limit_s=entry.wall_limit_s,
+            walltime_s=entry.walltime_s,
+            cpu_s=entry.cpu_s,
+            memory_bytes=entry.memory_bytes,
+            exit_code=code,
+            exit_signal=signal,
+            is_local_time=is_local,
             line=attempt.line,
-            **columns,
         )
 
-    def _dated(self, attempt: _Attempt) -> Columns:
-        """Instants from local stamps, if the user said of which zone they are."""
-        columns: Columns = {}
-        stamps = attempt.local_stamps()
-        if stamps and self.source.tz is None:
-            self._tally("no_timezone", attempt.line)
-            return columns
-        for column, stamp in stamps.items():
-            try:
-                columns[column] = self.source.utc(read_stamp(stamp))
-            except (ValueError, OverflowError):
-                self._note(attempt.line, "bad_value", f"{column}: {stamp!r}")
-        return columns
+    def _interval(
+        self, attempt: Attempt, job_id: str, name: str, begin: int | None, end: int | None
+    ) -> float | None:
+        """Seconds between two instants; a negative time is kept and noted."""
+        if begin is None or end is None:
+            return None
+        if end < begin:
+            text = f"{job_id}: {name} is {end - begin}: it ends before it begins"
+            self._tally("negative_time", attempt.line, name, text, attempt.file)
+        return float(end - begin)
+
+    def _instants(self, attempt: Attempt) -> tuple[list[int | None], bool | None]:
+        """Submitted, queued, eligible, started, ended; and whether some are from local stamps.
+
+        These count if there is no epoch, and if the user said of which zone they are.
+        """
+        entry = attempt.entry
+        instants = [entry.ctime, entry.qtime, entry.etime, entry.start, entry.end]
+        stamps = {1: attempt.queued, 3: attempt.started, 4: attempt.closed}
+        is_local = False
+        if any(stamps.values()) and self._tz is None:
+            self._tally("no_timezone", attempt.line, file=attempt.file)
+        elif any(stamps.values()):
+            for place, stamp in stamps.items():
+                if stamp:
+                    instants[place] = self._epoch(attempt, stamp)
+                    is_local = is_local or instants[place] is not None
+        return instants, is_local if any(instants) else None
+
+    def _epoch(self, attempt: Attempt, stamp: str) -> int | None:
+        """Seconds since 1970 of a local stamp."""
+        try:
+            instant = self.source.utc(datetime.strptime(stamp, "%m/%d/%Y %H:%M:%S"))
+        except (ValueError, OverflowError):
+            self._note(attempt, "bad_value", f"not an instant: {stamp!r}")
+            return None
+        return int(instant.timestamp()) if instant else None
 
     def _bad_line(self, line: int, text: str) -> None:
-        self.source.problems.bad_line(self.file, line, without_names(text))
+        self.source.problems.bad_line(self._files[-1], line, without_names(text))
 
-    def _note(self, line: int, code: str, text: str) -> None:
-        self.source.problems.note(self.file, line, code, text)
+    def _note(self, attempt: Attempt, code: str, text: str) -> None:
+        self.source.problems.note(self._files[attempt.file], attempt.line, code, text)
 
-    def _tally(self, code: str, line: int) -> None:
-        first, n = self._tallies.get(code, (line, 0))
-        self._tallies[code] = (first, n + 1)
+    def _tally(
+        self, code: str, line: int, about: str = "", text: str = "", file: int | None = None
+    ) -> None:
+        key = code, len(self._files) - 1 if file is None else file, about
+        first, n, example = self._tallies.get(key, (line, 0, text))
+        self._tallies[key] = (first, n + 1, example)
