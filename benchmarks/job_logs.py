@@ -143,7 +143,7 @@ class MadeJob:
 def made_jobs(seed: int) -> Iterator[MadeJob]:
     """Jobs without end, in the order of their submission."""
     rng = random.Random(seed)  # noqa: S311 - nothing secret here
-    queued, number, kinds = FIRST_DAY, FIRST_NUMBER, list(KINDS)
+    queued, number, kinds = FIRST_DAY, FIRST_NUMBER + MB * seed, list(KINDS)
     while True:
         queued += int(rng.expovariate(1 / ARRIVAL_S))
         kind = rng.choices(kinds, list(KINDS.values()))[0]

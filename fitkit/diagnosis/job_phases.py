@@ -49,13 +49,13 @@ def job_phases(dataset: Dataset) -> pd.DataFrame:
         resource manager (null if there is no output; it is not corrected).
     """
     attempts = read_attempts(dataset)
-    attempts["submitted_at"] = attempts.submitted_at.fillna(attempts.queued_at)
+    attempts["submitted_at"] = _either(attempts.submitted_at, attempts.queued_at)
     is_accounted = attempts.submitted_at.notna() | attempts.ended_at.notna()
     skew = (attempts.prologue_at - attempts.started_at).where(is_accounted)
     attempts["clock_skew_s"] = skew.dt.total_seconds()
     attempts = _with_runs(attempts, _run_instants(dataset))
     script_at = attempts.prologue_at + pd.to_timedelta(attempts.prologue_s.astype(float), unit="s")
-    attempts["placed_at"] = _placed(dataset, attempts).fillna(script_at)
+    attempts["placed_at"] = _either(_placed(dataset, attempts), script_at)
     return phases_between(attempts)
 
 
@@ -136,7 +136,12 @@ def _placed(dataset: Dataset, attempts: pd.DataFrame) -> pd.Series:
     pairs = pairs[np.array(is_same, dtype=bool) & ~is_outside].sort_values("started_at_placed")
     early = pairs[pairs.started_at_placed <= pairs.logged_at + _MARGIN]
     first, last = (rows.groupby("index").started_at_placed for rows in (pairs, early))
-    return last.last().reindex(attempts.index).fillna(first.first())
+    return _either(last.last().reindex(attempts.index), first.first().reindex(attempts.index))
+
+
+def _either(instants: pd.Series, others: pd.Series) -> pd.Series:
+    """Instants, and others where there is none; pandas wants the same resolution of both."""
+    return instants.where(instants.notna(), others.astype(instants.dtype))
 
 
 def _numbers(rows: pd.DataFrame) -> pd.Series:
@@ -148,11 +153,11 @@ def _run_instants(dataset: Dataset) -> pd.DataFrame:
     runs = dataset.read("runs", ["run_id", "started_at"]).set_index("run_id")
     steps, phases = _step_instants(dataset), _phase_seconds(dataset)
     runs = runs.join(steps).join(phases)
-    trains_at = runs.trains_at.fillna(runs.started_at + runs.init)
+    trains_at = _either(runs.trains_at, runs.started_at + runs.init)
     # What begins the log of a recorder is the first step, and not the program.
     logged_at = pd.concat([runs.started_at, trains_at - runs.init], axis=1).min(axis=1)
     runs["logged_at"] = logged_at.where(runs.started_at.notna())
-    runs["trained_at"] = runs.trained_at.fillna(trains_at + runs.train)
+    runs["trained_at"] = _either(runs.trained_at, trains_at + runs.train)
     runs["trains_at"] = trains_at
     links = dataset.read("links", [*_KEY, "run_id"])
     # Not join: pandas 3 cannot join two empty columns of text.

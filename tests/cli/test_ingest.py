@@ -101,7 +101,7 @@ def test_status_0_when_unrecognised_files_lie_among_the_logs(fitkit_run: Run, lo
     assert warning == "warning: notes.txt: unknown format"
     assert hint == (
         "  known formats: cntk, hugging_face, kineto, lightning, mlperf, nccl_tests, "
-        "pytorch, torque, training_log; "
+        "pingpong, pytorch, training_log, alps, darshan, lsf, sacct, swf, torque, jobout; "
         "--format NAME reads it as one, --mapping FILE as a table"
     )
 

@@ -60,7 +60,7 @@ def test_the_documented_example_does_what_it_says(fitkit_run: Run, example: str)
 def test_the_help_shows_it(fitkit_run: Run) -> None:
     text = " ".join(fitkit_run("ingest", "--help").out.split())
     assert "fitkit ingest times.csv --mapping times.toml -d runs-parquet" in text
-    assert "--mapping FILE.toml" in text
+    assert "--mapping FILE|NAME" in text
 
 
 def test_mistakes_are_one_line_and_what_to_do(fitkit_run: Run, example: str) -> None:

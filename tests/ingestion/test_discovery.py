@@ -307,7 +307,7 @@ def test_a_file_that_cannot_be_opened_is_not_called_empty(
         (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "binary file"),
         (bz2.compress(b"compressed in another way" * 99), "binary file"),
         (bytes(range(256)) * 4096, "binary file"),
-        (b"\xff\xfe", "unknown format"),
+        (b"\xff\xfe", "UTF-16 text: convert it to UTF-8, as with iconv -f UTF-16 -t UTF-8"),
     ],
 )
 def test_what_nobody_recognises_is_named(log: Path, content: bytes, message: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import marshal
 import sys
+import zlib
 
 from fitkit.parsers.torque.fields import NOTHING, Entry
 from fitkit.parsers.torque.values import exit_of
@@ -14,6 +15,8 @@ _OPEN_STATES = {
 }  # fmt: skip
 _KILLING_SIGNALS = (9, 15)
 _TIMEOUT_MARGIN_S = 60.0
+_LARGE = 600  # bytes: the hosts of large jobs
+_COMPRESSED = b"x"  # begins what zlib writes
 
 
 class Attempt:
@@ -77,21 +80,22 @@ Packed = bytes  # the attempts of a job that has ended, in a third of the memory
 
 def pack(attempts: list[Attempt]) -> Packed:
     """The attempts of a job in bytes."""
-    return marshal.dumps(
-        [
-            (
-                one.letters, one.file, one.line, one.queued, one.started, one.closed,
-                one.entry.packed(),
-            )
-            for one in attempts
-        ]
-    )  # fmt: skip
+    plain = [
+        (
+            one.letters, one.file, one.line, one.queued, one.started, one.closed,
+            one.entry.packed(),
+        )
+        for one in attempts
+    ]  # fmt: skip
+    packed = marshal.dumps(plain)
+    return zlib.compress(packed, 1) if len(packed) > _LARGE else packed
 
 
 def unpack(packed: Packed) -> list[Attempt]:
     """The attempts that `pack` put into bytes."""
     attempts = []
-    for *known, values in marshal.loads(packed):  # noqa: S302 - nobody else writes it
+    plain = zlib.decompress(packed) if packed.startswith(_COMPRESSED) else packed
+    for *known, values in marshal.loads(plain):  # noqa: S302 - nobody else writes it
         attempt = Attempt()
         (
             attempt.letters, attempt.file, attempt.line, attempt.queued, attempt.started,
