@@ -24,7 +24,7 @@ from typing import Any
 import pandas as pd
 
 from fitkit.dataset import Dataset
-from fitkit.parsers.torque.hosts import expand_hosts
+from fitkit.parsers.host_lists import expand_hosts
 from fitkit.records import Link
 
 SCORES = {"job_id": 1.0, "envelope": 1.0, "path": 0.9, "hosts_time": 0.7}

@@ -243,8 +243,7 @@ def _given(model: PerformanceModel) -> Callable[[Measurements, float], Predictio
 
 
 def _fit_rows(found: Measurements, fold: Fold) -> PerformanceModel:
-    training = replace(found, pooled=found.pooled[fold.train].reset_index(drop=True))
-    return fit_measurements(training, _question(found, fold))
+    return fit_measurements(found.only(fold.train), _question(found, fold))
 
 
 def _question(found: Measurements, fold: Fold) -> Question:

@@ -16,6 +16,7 @@ from fitkit.diagnosis import (
     layer_shares,
     order_drift,
     phase_shares,
+    run_scaling,
     scaling,
     stragglers,
 )
@@ -69,6 +70,7 @@ def _sections(runs: Dataset) -> tuple[dict[str, pd.DataFrame], dict[str, str]]:
         said["device"] = _say_shares(found["device"], "")
     found["drift"], said["drift"] = _or_reason(order_drift, runs, _say_drift)
     found["scaling"], said["scaling"] = _or_reason(scaling, runs, _say_scaling)
+    found["runs"], said["whole runs"] = _or_reason(run_scaling, runs, _say_runs)
     return found, said
 
 
@@ -143,6 +145,16 @@ def _say_scaling(curves: pd.DataFrame) -> str:
     return f"a knee in {knees} of {_count(len(curves), 'curve')}, a fastest scale in {turns}"
 
 
+def _say_runs(answers: pd.DataFrame) -> str:
+    if answers.empty:
+        return "nothing to say: no group of runs was measured at 3 scales"
+    totals = answers[answers.what == "total"]
+    stops = (totals.status == "turning point").sum()
+    knees = (answers.status == "knee").sum()
+    curves = _count(len(totals), "curve")
+    return f"a fastest scale in {stops} of {curves}, {_count(knees, 'knee')} of their parts"
+
+
 def _count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
@@ -164,6 +176,7 @@ def _summary(
         _rank_table(found["stragglers"]),
         _drift_table(found["drift"]),
         _scaling_table(found["scaling"]),
+        _run_table(found["runs"]),
     ]
     title = f"Diagnosis of {_count(n_runs, 'run')} in {dataset}"
     return Summary(title, said, [table for table in tables if table.rows], _warnings(found))
@@ -241,6 +254,21 @@ def _scaling_table(curves: pd.DataFrame) -> Table:
     title = "Scaling"
     if len(curves) > len(rows):
         title = f"{title} ({len(rows)} of {len(curves)}; all: --json)"
+    return Table(names, tuple(rows), title, len(names))
+
+
+def _run_table(answers: pd.DataFrame) -> Table:
+    rows = [
+        (
+            row["group"], row["what"], f"{row['n_scales']} to {format_number(row['n_max'])}",
+            row["unit"], row["words"],
+        )
+        for row in answers.head(_SHOWN).to_dict("records")
+    ]  # fmt: skip
+    names = ("group", "of", "scales", "", "where it stops")
+    title = "Where whole runs stop scaling"
+    if len(answers) > len(rows):
+        title = f"{title} ({len(rows)} of {len(answers)}; all: --json)"
     return Table(names, tuple(rows), title, len(names))
 
 

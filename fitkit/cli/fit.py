@@ -91,6 +91,7 @@ def command(
             "choices": [{"groups": names, "how": how} for how, names in model.choices().items()],
             "intervals": model.intervals_rest_on(),
             "further_runs": model.suggestions(),
+            "scaling": [answer.to_dict() for answer in model.scaling],
             "warnings": [*model.notes, *model.left_out()],
         }
         print_json(plain_json(document))

@@ -24,7 +24,7 @@ from pathlib import Path
 import pandas as pd
 
 from fitkit.errors import ParseError
-from fitkit.parsers.torque.hosts import expand_hosts
+from fitkit.parsers.host_lists import expand_hosts
 
 _FILES = "topology.toml", "topology.csv"
 _HOST = re.compile(r"(?P<prefix>.*?)0*(?P<number>[0-9]{1,18})", re.DOTALL)

@@ -10,6 +10,7 @@ import pandas as pd
 
 from fitkit.dataset import Dataset
 from fitkit.errors import InputError
+from fitkit.features.placement import topology_in, with_placement
 
 Statistic = Literal["median", "p10", "min", "mean"]
 
@@ -41,10 +42,14 @@ def aggregate(groups: Any, statistic: Statistic) -> pd.DataFrame:
 def run_facts(dataset: Dataset) -> pd.DataFrame:
     """Features of every run; ``n_workers`` are those that really computed.
 
+    Runs whose job is known also have columns on where its hosts lay, see `with_placement`.
+
     Raises
     ------
     InputError
         If two sources say different things of a run of one name.
+    ParseError
+        If a file of the topology cannot be read.
     """
     runs = dataset.read("runs", [*_RUN_COLUMNS, *_RARE_RUN_COLUMNS, "source_id"])
     twice = runs.run_id.duplicated(keep=False)
@@ -55,7 +60,11 @@ def run_facts(dataset: Dataset) -> pd.DataFrame:
     runs = runs.drop(columns=[name for name in _RARE_RUN_COLUMNS if runs[name].isna().all()])
     effective = runs.pop("n_effective_workers")
     runs["n_workers"] = effective.fillna(runs.n_workers)
-    return runs
+    links = dataset.read("links", ["job_id", "attempt", "run_id", "score"])
+    if links.empty:
+        return runs
+    jobs = dataset.read("jobs", ["job_id", "attempt", "n_nodes", "hosts", "hosts_hash"])
+    return with_placement(runs, links, jobs, topology_in(dataset.path))
 
 
 def _check_one(dataset: Dataset, runs: pd.DataFrame) -> None:

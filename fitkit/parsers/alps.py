@@ -17,8 +17,8 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from fitkit.parsers.host_lists import compact_hosts
 from fitkit.parsers.source import Source, SourceFile, group_by_folder
-from fitkit.parsers.torque.hosts import compact_hosts
 from fitkit.records import Launch
 
 _LINE = re.compile(

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from fitkit.parsers.torque.hosts import compact_hosts, hash_hosts
+from fitkit.parsers.host_lists import compact_hosts, hash_hosts
 
 _HOSTS = re.compile(r"((?:[^,\[\]]|\[[\d,-]+\])+)(?:,|\Z)", re.ASCII)
 _BRACKETS = re.compile(r"\[([\d,-]+)\]", re.ASCII)

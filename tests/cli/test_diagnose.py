@@ -13,7 +13,7 @@ from fitkit.dataset import Dataset
 from fitkit.records import Record, Run, SourceRow, Step
 
 Run_ = Callable[..., Any]
-SECTIONS = ["phases", "layers", "stragglers", "slow ranks", "drift", "scaling"]
+SECTIONS = ["phases", "layers", "stragglers", "slow ranks", "drift", "scaling", "whole runs"]
 
 
 def stored(path: Path, records: list[Record]) -> Path:
@@ -51,7 +51,9 @@ def test_one_json_document_has_every_section(fitkit_run: Run_, sample_dataset: P
     document = fitkit_run("diagnose", sample_dataset, "--json").document
     assert list(document["said"]) == SECTIONS
     keys = {"dataset", "where", "n_runs", "phases", "device", "layers", "stragglers"}
-    assert set(document) == keys | {"straggler_runs", "drift", "scaling", "said", "warnings"}
+    assert set(document) == keys | {
+        "straggler_runs", "drift", "scaling", "runs", "said", "warnings",
+    }  # fmt: skip
     assert len({row["run_id"] for row in document["straggler_runs"]}) <= document["n_runs"]
     assert {row["scope"] for row in document["drift"]} >= {"group"}
     assert document["scaling"] == []

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fitkit.parsers.host_lists import compact_hosts
 from fitkit.parsers.hosts import host_columns, read_hosts
-from fitkit.parsers.torque.hosts import compact_hosts
 
 
 def test_lists_of_hosts() -> None:

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fitkit.errors import ParseError
+from fitkit.parsers.host_lists import hash_hosts
 from fitkit.parsers.lsf import LsfParser
 from fitkit.parsers.names import name_writer
 from fitkit.parsers.source import ProblemLog, Source, SourceFile
-from fitkit.parsers.torque.hosts import hash_hosts
 from fitkit.records import Job
 from fitkit.schema import to_arrow
 

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
 
 from fitkit.parsers.cntk.facts import CommandFacts
 from fitkit.parsers.cntk.profiled import EpochTime, ProfiledRank
 from fitkit.parsers.cntk.profiler import AGGREGATION, COMPUTE, Profile, SummaryRow
 from fitkit.parsers.cntk.text import TextReader
 from fitkit.parsers.cntk.training import Command, Epoch, RankLog
-from fitkit.parsers.cntk.workers import Evidence, RankEvidence
+from fitkit.parsers.cntk.workers import (
+    Evidence,
+    RankEvidence,
+    effective_workers,
+    workers_by_epoch,
+)
 from fitkit.parsers.source import Source
 
 _LOCAL = 1.5  # times as many samples at a synchronisation as in the minibatches of one rank
@@ -26,6 +33,24 @@ class Found:
     cut: set[int] = field(default_factory=set)  # ranks whose trace lacks its end
 
 
+class Workers(NamedTuple):
+    """Workers that share the work of a run.
+
+    Attributes
+    ----------
+    n_effective
+        None if nothing says how many there are.
+    serial
+        Epochs that each of several workers did alone.
+    notes
+        Codes and texts.
+    """
+
+    n_effective: int | None
+    serial: frozenset[int]
+    notes: tuple[tuple[str, str], ...]
+
+
 @dataclass
 class CommandRun:
     """One training command as a run: what was found of it, and what follows from that."""
@@ -33,7 +58,6 @@ class CommandRun:
     source: Source
     found: Found
     command: Command
-    serial: set[int] = field(default_factory=set)  # epochs that every worker did alone
 
     @property
     def facts(self) -> CommandFacts:
@@ -61,7 +85,7 @@ class CommandRun:
         """Ranks that anything is known of."""
         return sorted({*self.command.ranks, *self.summaries, *self.profiles})
 
-    @property
+    @cached_property
     def counts_are_local(self) -> bool:
         """Whether the lines of minibatches count the samples of one worker.
 
@@ -115,9 +139,16 @@ class CommandRun:
             found[attempt] = found[attempt - 1] + last.get(attempt - 1, 0) if restored else offset
         return found
 
-    @property
-    def evidence(self) -> Evidence:
-        """What shows how many workers share the work."""
+    @cached_property
+    def workers(self) -> Workers:
+        """How many workers really share the work, and what is to be noted of that."""
+        evidence = self._evidence()
+        n_effective, notes = effective_workers(evidence)
+        by_epoch, more = workers_by_epoch(evidence, n_effective or 1)
+        serial = {epoch for epoch, n in by_epoch.items() if n == 1 < (n_effective or 1)}
+        return Workers(n_effective, frozenset(serial), (*notes, *more))
+
+    def _evidence(self) -> Evidence:
         logs = self.command.ranks
         pairs = []
         for log in logs.values():

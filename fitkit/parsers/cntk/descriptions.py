@@ -34,12 +34,13 @@ class NetworkReader:
             said.has_news = True
 
     def end(self, command: str | None, stream: int | None) -> None:
-        """Take in that a command has ended; one that told nothing new since it did before is known.
+        """Take in that a command has ended: what follows are networks of other actions.
 
-        Later parts of a log can add to a network: what only the last evaluation computes.
+        Where commands have no names, later parts of a log can add to a network, and it is known
+        when nothing new was told since it ended before.
         """
         if (said := self._said.get(command)) is not None and said.stream == stream:
-            said.is_known = said.is_known or not said.has_news
+            said.is_known = said.is_known or command is not None or not said.has_news
             said.has_news = False
 
     def network_of(self, command: str | None) -> Network | None:

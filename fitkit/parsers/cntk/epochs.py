@@ -71,7 +71,7 @@ def _untimed(
         samples = max(0, (epoch.n_samples or 0) - (epoch.group_samples or 0)) or None
     else:
         seconds = epoch.seconds
-    group = Group(epoch.attempt, number, first, rest, samples, seconds)
+    group = Group(epoch.attempt, epoch.epoch, first, rest, samples, seconds)
     step = _step(run, row, rank, group, number)
     is_python, others = run.command.is_python, len(run.command.ranks[rank].epochs) > 1
     if seconds is not None and is_python and begins and others:
@@ -80,7 +80,7 @@ def _untimed(
 
 
 def _step(run: CommandRun, row: Run, rank: int, group: Group, number: int) -> Step:
-    is_serial = group.epoch in run.serial
+    is_serial = group.epoch in run.workers.serial
     odd = OTHER_SIZE if has_other_size(run.facts, group.epoch) else None
     share = (row.n_effective_workers or 1) if run.counts_are_local and not is_serial else 1
     return Step(

@@ -10,7 +10,6 @@ from fitkit.parsers.cntk.command_run import CommandRun
 from fitkit.parsers.cntk.facts import run_columns
 from fitkit.parsers.cntk.profiled import is_aggregating
 from fitkit.parsers.cntk.training import Epoch
-from fitkit.parsers.cntk.workers import effective_workers, workers_by_epoch
 from fitkit.records import Run
 
 METHODS = (
@@ -36,10 +35,8 @@ def run_row(run: CommandRun) -> Run:
     n_workers, ranks = run.n_workers, run.ranks
     if n_workers and 0 < len(ranks) < n_workers:
         run.note("missing_ranks", f"logs of {len(ranks)} of {n_workers} ranks")
-    n_effective, notes = effective_workers(run.evidence)
-    by_epoch, more = workers_by_epoch(run.evidence, n_effective or 1)
-    run.serial = {epoch for epoch, n in by_epoch.items() if n == 1 < (n_effective or 1)}
-    for code, text in (*notes, *more):
+    n_effective = run.workers.n_effective
+    for code, text in run.workers.notes:
         run.note(code, text)
     batch = _global_batch(run, n_effective or 1)
     aggregates = is_aggregating(run.summaries.values(), run.profiles.values())

@@ -4,7 +4,7 @@
 
     03/18/2017 00:01:15;E;6335144.bw;user=... queue=normal ctime=1489668573 ... Exit_status=2
 
-``fields`` reads a line, ``hosts`` its host list, ``requests`` what nodes it asks for; ``joining``
+``fields`` reads a line, ``values`` what nodes it asks for, ``attempts`` keeps what was said; ``joining``
 turns the records of a job into rows.
 """
 
@@ -16,11 +16,8 @@ from pathlib import Path
 
 from fitkit.parsers.source import Source, SourceFile
 from fitkit.parsers.torque.fields import STAMP
-from fitkit.parsers.torque.hosts import compact_hosts, expand_hosts, hash_hosts
 from fitkit.parsers.torque.joining import Ledger
 from fitkit.records import Job
-
-__all__ = ["TorqueParser", "compact_hosts", "expand_hosts", "hash_hosts"]
 
 _RECORD_HEAD = re.compile(rf"{STAMP}[A-Za-z];[^;]+;".encode())
 _HEAD_LINES = 200

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import marshal
 import sys
 import zlib
+
+import msgspec
 
 from fitkit.parsers.torque.fields import NOTHING, Entry
 from fitkit.parsers.torque.values import exit_of
@@ -87,7 +88,7 @@ def pack(attempts: list[Attempt]) -> Packed:
         )
         for one in attempts
     ]  # fmt: skip
-    packed = marshal.dumps(plain)
+    packed = msgspec.msgpack.encode(plain)
     return zlib.compress(packed, 1) if len(packed) > _LARGE else packed
 
 
@@ -95,7 +96,7 @@ def unpack(packed: Packed) -> list[Attempt]:
     """The attempts that `pack` put into bytes."""
     attempts = []
     plain = zlib.decompress(packed) if packed.startswith(_COMPRESSED) else packed
-    for *known, values in marshal.loads(plain):  # noqa: S302 - nobody else writes it
+    for *known, values in msgspec.msgpack.decode(plain):
         attempt = Attempt()
         (
             attempt.letters, attempt.file, attempt.line, attempt.queued, attempt.started,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from fitkit.parsers.torque.hosts import Hosts, read_exec_host
+from fitkit.parsers.host_lists import Hosts, read_exec_host
 from fitkit.parsers.torque.values import (
     Request,
     read_count,

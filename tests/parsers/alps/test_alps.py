@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from fitkit.errors import ParseError
 from fitkit.parsers import Source, SourceFile
 from fitkit.parsers.alps import AlpsParser
-from fitkit.parsers.torque.hosts import expand_hosts
+from fitkit.parsers.host_lists import expand_hosts
 from fitkit.records import Launch
 
 AT = "2026-03-02T06:00:{:02d}+00:00 9157 "

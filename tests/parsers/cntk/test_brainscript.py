@@ -73,6 +73,11 @@ def test_a_command_is_a_run(public: Read) -> None:
     first, second = parsed.runs
     assert (first.network, second.network) == ("cntkSpeech", "cntkSpeech.svd")
     assert second.run_id == f"{first.run_id}-2"
+    # Between the two, an action takes W0 [512 x 363] apart into W0-U [512 x 104] and W0-V.
+    layers = {(la.run_id, la.layer): la.n_params for la in parsed.of(Layer)}
+    assert layers[first.run_id, "W0*features"] == 512 * 363
+    assert (first.run_id, "W0-SVD") not in layers
+    assert layers[second.run_id, "W0-SVD"] == 104 * (512 + 363)
     epochs = [(p.run_id == first.run_id, p.epoch) for p in parsed.of(Phase, phase="epoch")]
     assert epochs == [(True, 1), (True, 2), (True, 3), (False, 1), (False, 2)]
 

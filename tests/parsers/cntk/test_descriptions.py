@@ -28,19 +28,28 @@ def test_what_is_described_before_commands_begin_is_the_network_of_all() -> None
     assert names(reader, "train") == ["z"]
 
 
-def test_a_command_is_known_when_it_ends_with_nothing_new() -> None:
+def test_what_follows_the_end_of_a_command_is_another_action() -> None:
     reader = NetworkReader()
-    assert not reader.is_known("train")
-    reader.read("train", None, Z)
-    reader.end("train", None)
-    assert not reader.is_known("train")  # the last evaluation may describe more
-    reader.read("train", None, Z)
-    reader.read("train", None, ERRORS)
-    reader.end("train", None)
-    assert not reader.is_known("train")
     reader.read("train", None, Z)
     reader.end("train", 3)  # another rank
     assert not reader.is_known("train")
     reader.end("train", None)
     assert reader.is_known("train")
     assert not reader.is_known("other")
+    reader.read("train", None, ERRORS)
+    assert names(reader, "train") == ["z"]
+
+
+def test_without_names_a_network_is_known_when_it_ends_with_nothing_new() -> None:
+    reader = NetworkReader()
+    assert not reader.is_known(None)
+    reader.read(None, None, Z)
+    reader.end(None, None)
+    assert not reader.is_known(None)  # the last evaluation may describe more
+    reader.read(None, None, Z)
+    reader.read(None, None, ERRORS)
+    reader.end(None, None)
+    assert not reader.is_known(None)
+    reader.read(None, None, Z)
+    reader.end(None, None)
+    assert reader.is_known(None)

@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from fitkit.parsers.host_lists import expand_hosts, hash_hosts
 from fitkit.parsers.names import name_writer
 from fitkit.parsers.sacct import SacctParser
 from fitkit.parsers.source import Source, SourceFile
-from fitkit.parsers.torque.hosts import expand_hosts, hash_hosts
 from fitkit.records import Job
 
 Read = Callable[..., tuple[list[Any], list[Any], list[Any]]]

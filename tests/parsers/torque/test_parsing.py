@@ -21,8 +21,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fitkit.errors import ParseError
+from fitkit.parsers.host_lists import expand_hosts
 from fitkit.parsers.source import ProblemLog, Source, SourceFile
-from fitkit.parsers.torque import TorqueParser, expand_hosts
+from fitkit.parsers.torque import TorqueParser
 from fitkit.records import Job
 from fitkit.schema import to_arrow
 

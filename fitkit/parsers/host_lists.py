@@ -1,4 +1,4 @@
-"""Host lists of a job: ``exec_host`` as Torque writes it, and the compact form that is stored."""
+"""Lists of hosts: the compact form that is stored, and ``exec_host`` as Torque writes it."""
 
 from __future__ import annotations
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fitkit.parsers.torque import compact_hosts, expand_hosts, hosts
+from fitkit.parsers import host_lists
+from fitkit.parsers.host_lists import compact_hosts, expand_hosts
 from fitkit.records import Job
 
 *_, E_LINE = Path(__file__).with_name("job.log").read_text().splitlines(keepends=True)
@@ -41,7 +42,7 @@ def test_hosts(read_one: ReadOne, exec_host: str, compact: str, n_nodes: int, n_
 
 
 def test_the_examples_in_the_docstrings() -> None:
-    assert doctest.testmod(hosts) == (0, 3)
+    assert doctest.testmod(host_lists) == (0, 3)
 
 
 @given(st.lists(plain_names | odd_names))
