@@ -4,8 +4,8 @@
 
     03/18/2017 00:01:15;E;6335144.bw;user=... queue=normal ctime=1489668573 ... Exit_status=2
 
-``fields`` reads a line, ``values`` what nodes it asks for, ``attempts`` keeps what was said; ``joining``
-turns the records of a job into rows.
+``fields`` reads a line, ``values`` its values; ``attempts`` keeps what was said of a job, and
+``joining`` turns that into rows.
 """
 
 from __future__ import annotations
