@@ -34,7 +34,7 @@ MOST_MB = 250.0
 TEXT = """
 `fitkit.ingest` hashes and reads a log and writes the tables. Megabytes of the log for each CPU
 second of the call, everything being imported; the most of {repeats}. Memory is the peak of the
-whole process, interpreter included.
+whole process, interpreter included, with the allocator that the command `fitkit` chooses.
 """
 
 # -- a log of any size --------------------------------------------------------------------------
@@ -318,7 +318,7 @@ def tables(megabytes: float) -> bool:
 
 def work(path: Path) -> None:
     """Ingest a log and print CPU seconds and peak memory; something small was ingested before."""
-    import fitkit
+    import fitkit.cli  # chooses the allocator that the command has
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from fitkit.errors import InputError, SchemaError
 from fitkit.records import TABLE_OF, TABLES, Record, SourceRow
-from fitkit.schema import arrow_schema, to_arrow
+from fitkit.schema import arrow_schema, table_of, to_arrow
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,7 +35,7 @@ _LOCK = "_fitkit.lock"
 _ELSEWHERE = "ingest the logs again into a new folder"
 _COMPUTED = ("links",)
 _ONE_FILE = "computed"
-_ROWS_IN_MEMORY = 1 << 15  # of each table that is being written
+_ROWS_IN_MEMORY = 1 << 13  # of each table that is being written
 _EMPTY_LOCK_S = 60.0  # nobody takes longer to write its name into a lock that it has made
 
 
@@ -184,7 +184,7 @@ class Dataset:
             mark.replace(self.path / _MARK)
 
     def write(
-        self, source: SourceRow, records: Iterable[Record], replaces: Sequence[str] = ()
+        self, source: SourceRow, records: Iterable[Record | pa.Table], replaces: Sequence[str] = ()
     ) -> dict[str, int]:
         """Store all rows of one source, replacing what it had; all tables or none.
 
@@ -195,7 +195,8 @@ class Dataset:
         source
             Its row; it gets the number of its diagnostics.
         records
-            Its other rows, in any order.
+            Its other rows, in any order; many of one table may come as an Arrow table of its
+            schema.
         replaces
             Identifiers of stored sources that this one takes the place of.
 
@@ -265,8 +266,11 @@ class _HiddenFiles:
         self._writers: dict[str, pq.ParquetWriter] = {}
         self._counts: Counter[str] = Counter()
 
-    def add(self, record: Record) -> None:
-        """Take in a row."""
+    def add(self, record: Record | pa.Table) -> None:
+        """Take in a row, or many of a table."""
+        if isinstance(record, pa.Table):
+            self._write_rows(table_of(record), record)
+            return
         table = TABLE_OF[type(record)]
         rows = self._rows[table]
         rows.append(record)
@@ -278,14 +282,15 @@ class _HiddenFiles:
         return self._folder / table / f".{self._source_id}.{os.getpid()}.tmp"
 
     def _write(self, table: str) -> None:
-        rows = self._rows.pop(table)
-        content = to_arrow(table, rows)
+        self._write_rows(table, to_arrow(table, self._rows.pop(table)))
+
+    def _write_rows(self, table: str, content: pa.Table) -> None:
         if table not in self._writers:
             path = self._path(table)
             path.parent.mkdir(parents=True, exist_ok=True)
             self._writers[table] = pq.ParquetWriter(path, content.schema, compression="zstd")
         self._writers[table].write_table(content)
-        self._counts[table] += len(rows)
+        self._counts[table] += len(content)
 
     def close(self) -> dict[str, int]:
         """Write what is left, and return the number of rows by table."""

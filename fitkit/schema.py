@@ -1,6 +1,7 @@
 """Records → Arrow schema and JSON Schema.
 
-``python -m fitkit.schema DIR`` writes one ``<table>.schema.json`` for each table.
+``python -m fitkit.schema DIR`` writes one ``<table>.schema.json`` for each table, and
+``graph.schema.json``, the form of a network that a JSON file describes by such rows.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import types
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import MISSING, fields
 from datetime import datetime
 from functools import cache
@@ -19,7 +20,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 import pyarrow as pa
 
 from fitkit.errors import SchemaError
-from fitkit.records import TABLES, Record
+from fitkit.records import TABLES, Edge, Layer, Record, Run
 
 _ARROW: dict[type, pa.DataType] = {
     str: pa.string(),
@@ -35,6 +36,10 @@ _JSON: dict[type, dict[str, str]] = {
     bool: {"type": "boolean"},
     datetime: {"type": "string", "format": "date-time"},
 }
+_NAME = b"fitkit.schema"  # key of a schema's metadata
+GRAPH_FORMAT = "fitkit.graph/1"
+# What the file that states a graph need not say: identifiers, and what has a value unless it does.
+_GIVEN = {"run_id", "source_id", "job_id", "rank", "phase", "n"}
 _UNITS = {"_per_s": "1/s", "_s": "s", "_bytes": "byte", "_flop": "FLOP", "_at": "UTC"}
 _EXACT_UNITS = {"flop": "FLOP"}
 
@@ -75,7 +80,7 @@ def arrow_schema(table: str) -> pa.Schema:
         pa.field(name, _ARROW[kind], nullable, {"description": description})
         for name, (kind, nullable, description) in column_types(TABLES[table]).items()
     ]
-    return pa.schema(columns, metadata={"fitkit.schema": f"{table}/1"})
+    return pa.schema(columns, metadata={_NAME: f"{table}/1"})
 
 
 def to_arrow(table: str, records: Iterable[Record]) -> pa.Table:
@@ -90,6 +95,33 @@ def to_arrow(table: str, records: Iterable[Record]) -> pa.Table:
     rows = list(records)
     arrays = [_array(f"{table}.{column.name}", column, rows) for column in schema]
     return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def table_of(content: pa.Table) -> str:
+    """Name of the table that an Arrow table has rows of.
+
+    Raises
+    ------
+    SchemaError
+        If its schema is not the one of a table.
+    """
+    table: str = (content.schema.metadata or {}).get(_NAME, b"").decode().partition("/")[0]
+    if table not in TABLES or not content.schema.equals(arrow_schema(table)):
+        raise SchemaError(f"rows with columns of no table: {', '.join(content.schema.names)}")
+    for column, values in zip(content.schema, content.columns, strict=True):
+        if values.null_count and not column.nullable:
+            raise SchemaError(f"{table}.{column.name}: a value is missing")
+    return table
+
+
+def each_record(rows: Iterable[Record | pa.Table]) -> Iterator[Record]:
+    """The records of what a parser yields: single ones, and those in Arrow tables."""
+    for one in rows:
+        if isinstance(one, pa.Table):
+            record = TABLES[table_of(one)]
+            yield from (record(**values) for values in one.to_pylist())
+        else:
+            yield one
 
 
 def _array(name: str, column: pa.Field, rows: list[Record]) -> pa.Array:
@@ -115,6 +147,29 @@ def _integers(values: list[Any]) -> pa.Array:
 def json_schema(table: str) -> dict[str, Any]:
     """JSON Schema (2020-12) of one row of a table, each property with ``x-unit``."""
     record = TABLES[table]
+    required = [f.name for f in fields(record) if f.default is MISSING]
+    return {**_head(table, record.__doc__), **_row(_properties(record), required)}
+
+
+def _head(title: str, description: str | None) -> dict[str, Any]:
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": f"fitkit/{title}.schema.json",
+        "title": title,
+        "description": description,
+    }
+
+
+def _row(properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": False,
+    }
+
+
+def _properties(record: type[Record]) -> dict[str, Any]:
     properties: dict[str, Any] = {}
     for name, (kind, nullable, description) in column_types(record).items():
         entry: dict[str, Any] = {"description": description, **_JSON[kind]}
@@ -123,25 +178,52 @@ def json_schema(table: str) -> dict[str, Any]:
         if unit(name):
             entry["x-unit"] = unit(name)
         properties[name] = entry
+    return properties
+
+
+def graph_columns(record: type[Record]) -> dict[str, tuple[type, bool, str]]:
+    """Columns of a row in a JSON graph: all but identifiers, and no instants.
+
+    Returns
+    -------
+    dict
+        As `column_types`; ``rank``, ``phase`` and ``n`` of a layer may be null there.
+    """
+    found = {}
+    for name, (kind, nullable, description) in column_types(record).items():
+        if not name.endswith("_id") and kind is not datetime:
+            found[name] = kind, nullable or name in _GIVEN, description
+    return found
+
+
+def graph_schema() -> dict[str, Any]:
+    """JSON Schema of a network as one JSON file: a run, its layers and the edges between them."""
+    parts = {}
+    for key, record in (("run", Run), ("layers", Layer), ("edges", Edge)):
+        columns = graph_columns(record)
+        every = _properties(record)
+        needed = [f.name for f in fields(record) if f.default is MISSING and f.name in columns]
+        row = _row(
+            {name: every[name] for name in columns},
+            [name for name in needed if name not in _GIVEN],
+        )
+        parts[key] = row if key == "run" else {"type": "array", "items": row}
     return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$id": f"fitkit/{table}.schema.json",
-        "title": table,
-        "description": record.__doc__,
+        **_head("graph", graph_schema.__doc__),
         "type": "object",
-        "properties": properties,
-        "required": [f.name for f in fields(record) if f.default is MISSING],
+        "properties": {"format": {"const": GRAPH_FORMAT}, **parts},
+        "required": ["format", "layers", "edges"],
         "additionalProperties": False,
     }
 
 
 def write_json_schemas(folder: Path) -> list[Path]:
-    """Write ``<table>.schema.json`` of every table into ``folder``; return the paths."""
+    """Write the schema of every table, and of a graph, into ``folder``; return the paths."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
-    for table in TABLES:
-        path = folder / f"{table}.schema.json"
-        path.write_text(json.dumps(json_schema(table), indent=2) + "\n", encoding="utf-8")
+    for name, schema in (*((t, json_schema(t)) for t in TABLES), ("graph", graph_schema())):
+        path = folder / f"{name}.schema.json"
+        path.write_text(json.dumps(schema, indent=2) + "\n", encoding="utf-8")
         paths.append(path)
     return paths
 

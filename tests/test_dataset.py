@@ -21,8 +21,10 @@ import pytest
 from fitkit.dataset import Dataset, is_dataset
 from fitkit.errors import InputError, SchemaError
 from fitkit.records import TABLES, Diagnostic, Record, Run, SourceRow, Step
+from fitkit.schema import arrow_schema, to_arrow
 
 LOCK = "_fitkit.lock"
+SCHEMA = arrow_schema("steps")
 
 
 def source(source_id: str, version: int = 1) -> SourceRow:
@@ -138,6 +140,30 @@ def test_rows_are_written_as_they_come(ds: Dataset, monkeypatch: pytest.MonkeyPa
         assert ds.write(source("ccc"), steps) == {"steps": 100}
     assert ds.read("steps").query("run_id == 'ccc'").duration_s.tolist() == list(range(100))
     assert pq.ParquetFile(ds.path / "steps" / "ccc.parquet").num_row_groups == 34
+
+
+def test_rows_may_come_as_tables_among_records(ds: Dataset) -> None:
+    steps = [Step("ccc", 0, 1, float(i)) for i in range(5)]
+    with ds.writing():
+        given = [steps[0], to_arrow("steps", steps[1:3]), *steps[3:]]
+        assert ds.write(source("ccc"), given) == {"steps": 5}
+    stored = ds.read("steps").query("run_id == 'ccc'").duration_s
+    assert sorted(stored) == [0.0, 1.0, 2.0, 3.0, 4.0]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pa.table({"run_id": ["ccc"]}),
+        to_arrow("steps", []).drop_columns(["cpu_s"]),
+        pa.Table.from_arrays([pa.nulls(1, f.type) for f in SCHEMA], schema=SCHEMA),
+    ],
+)
+def test_a_table_of_other_rows_leaves_everything_as_it_was(ds: Dataset, content: pa.Table) -> None:
+    before = bytes_of(ds.path)
+    with ds.writing(), pytest.raises(SchemaError, match=r"no table|is missing"):
+        ds.write(source("aaa"), [*rows("aaa"), content])
+    assert bytes_of(ds.path) == before
 
 
 def test_a_source_may_have_no_rows(ds: Dataset) -> None:

@@ -15,6 +15,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
+
 from fitkit.dataset import Dataset
 from fitkit.errors import FitkitError, InputError, SchemaError
 from fitkit.ingestion.discovery import (
@@ -32,6 +34,7 @@ from fitkit.ingestion.snapshots import says_nothing_new
 from fitkit.linking import find_links
 from fitkit.parallel import parallel_map
 from fitkit.records import TABLE_OF, Record, Run, SourceRow
+from fitkit.schema import each_record
 
 __all__ = [
     "Options",
@@ -166,7 +169,7 @@ def _store(folder: Path | None, task: Task) -> SourceResult:
     rows: Mapping[str, int]
     try:
         if folder is None:
-            rows = Counter(TABLE_OF[type(record)] for record in records)
+            rows = Counter(TABLE_OF[type(record)] for record in each_record(records))
         else:
             rows = Dataset(folder).write(_row(task), records, task.replaces)
     except _Unread as failure:
@@ -185,7 +188,7 @@ class _Unread(Exception):  # noqa: N818 - not an error of its own: it carries a 
         self.result = result
 
 
-def _records(task: Task, run_ids: list[str]) -> Iterator[Record]:
+def _records(task: Task, run_ids: list[str]) -> Iterator[Record | pa.Table]:
     """Yield the records of a source as its parser does, then its diagnostics; note its runs."""
     source, name = task.source, task.parser.name
     try:

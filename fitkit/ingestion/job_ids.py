@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+import pyarrow as pa
+
 from fitkit.parsers import Source
 from fitkit.records import Record, Run
 
@@ -16,7 +18,9 @@ _VARIABLE = re.compile(
 )
 
 
-def with_job_ids(records: Iterable[Record], source: Source) -> Iterator[Record]:
+def with_job_ids(
+    records: Iterable[Record | pa.Table], source: Source
+) -> Iterator[Record | pa.Table]:
     """The records, with the job that the environment names in runs whose log names none."""
     named: set[str] | None = None
     for record in records:

@@ -11,6 +11,7 @@ from fitkit.dataset import Dataset
 from fitkit.ingestion.planning import Task
 from fitkit.parsers import ProblemLog
 from fitkit.records import Job
+from fitkit.schema import each_record
 
 _INSTANTS = ("submitted_at", "started_at", "ended_at")
 Instants = tuple[datetime | None, ...]
@@ -32,7 +33,7 @@ def says_nothing_new(task: Task, dataset: Dataset) -> bool:
         return False
     problems = ProblemLog(task.source.problems.skip_bad_lines)
     try:
-        records = task.parser.parse(replace(task.source, problems=problems))
+        records = each_record(task.parser.parse(replace(task.source, problems=problems)))
         return all(isinstance(job, Job) and _is_among(job, known[job.job_id]) for job in records)
     except Exception:  # noqa: BLE001 - said when it is stored
         return False

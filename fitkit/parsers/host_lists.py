@@ -141,7 +141,7 @@ def _read_numbers(text: str) -> Hosts | None:
     n_nodes, packed = _pack_set(numbers)
     if not n_nodes or n_nodes < len(numbers):
         return None
-    n_slots, n_counted = _slots(common[1:])
+    n_slots, n_counted = slots_of(common[1:])
     return Hosts(
         _number_runs(numbers), n_nodes, n_slots * n_nodes, n_counted * n_nodes, _sha1(packed)
     )
@@ -157,7 +157,7 @@ def _read_names(text: str) -> Hosts:
     if "" in hosts:
         raise ValueError("a host without a name")
     # However many hosts there are, few different lists of slots occur.
-    counts = [(_slots(numbers), n) for numbers, n in slots.items()]
+    counts = [(slots_of(numbers), n) for numbers, n in slots.items()]
     n_slots = sum(listed * n for (listed, _), n in counts)
     n_counted = sum(counted * n for (_, counted), n in counts)
     if slots.total() > len(hosts):  # a host several times: each entry is one slot
@@ -282,7 +282,7 @@ def _unescape(text: str) -> str:
 
 
 @lru_cache(maxsize=1 << 12)
-def _slots(text: str) -> tuple[int, int]:
+def slots_of(text: str) -> tuple[int, int]:
     """Slots in ``0-31``, ``0-3,8-11``, ``5`` or ``0*13``; and if a number alone is their count.
 
     A host without a list has one.

@@ -352,8 +352,8 @@ class Parser(Protocol):
     def group(self, files: Sequence[SourceFile]) -> list[tuple[SourceFile, ...]]:
         """Split recognised files into the families that are one run each."""
 
-    def parse(self, source: Source) -> Iterator[Record]:
-        """Yield the records of one source.
+    def parse(self, source: Source) -> Iterator[Record | pa.Table]:
+        """Yield the records of one source; many of a table may come as an Arrow table of them.
 
         Raises
         ------

@@ -10,6 +10,7 @@ import pytest
 
 from fitkit.parsers import Source, SourceFile, identify
 from fitkit.records import TABLE_OF
+from fitkit.schema import each_record
 
 DATA = Path(__file__).parents[2] / "data"
 SAMPLES = [
@@ -17,6 +18,11 @@ SAMPLES = [
     "cntk/mlpbig_dp_n2_mb256_rep1",
     "cntk_methods/mlp_block-momentum_n2_mb128",
     "cntk_methods/mlp_data-parallel_n2_mb256_restarted",
+    "graphs/X100_synthetic.prof",
+    "graphs/syntheticLayerGpuProfileX100.txt",
+    "graphs/synthetic_graph.json",
+    "graphs/synthetic_pipedream.txt",
+    "graphs/synthetic_piper.json",
     "kineto/vggsmall_w2_b16",
     "nccl_tests/synthetic_all_reduce_n16.txt",
     "pytorch/vggsmall_w2_b4_rep1",
@@ -34,7 +40,7 @@ def records_of(sample: str) -> list[str]:
     paths = sorted(path.iterdir()) if path.is_dir() else [path]
     files = tuple(SourceFile(p, p.name) for p in paths if p.name != "run.toml")
     source = Source(sample, files)
-    records = list(identify(files[0]).parse(source))
+    records = list(each_record(identify(files[0]).parse(source)))
     records += source.problems.records(source.source_id)
     seen: dict[str, int] = {}
     lines = []

@@ -5,7 +5,8 @@
     03/18/2017 00:01:15;E;6335144.bw;user=... queue=normal ctime=1489668573 ... Exit_status=2
 
 ``fields`` reads a line, ``values`` its values; ``attempts`` keeps what was said of a job, and
-``joining`` turns that into rows.
+``joining`` turns that into rows. Of most jobs an E record says all: ``closed`` reads many of
+these at once.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+import pyarrow as pa
 
 from fitkit.parsers.source import Source, SourceFile
 from fitkit.parsers.torque.fields import STAMP
@@ -48,8 +51,11 @@ class TorqueParser:
             families.setdefault(key, []).append(file)
         return [tuple(_in_order(family)) for family in families.values()]
 
-    def parse(self, source: Source) -> Iterator[Job]:
-        """Yield one job per attempt, in the order in which the jobs appear.
+    def parse(self, source: Source) -> Iterator[Job | pa.Table]:
+        """Yield one job per attempt, those that one record tells whole in tables.
+
+        These come first, in the order in which they end; the others follow in the order in which
+        they appear.
 
         Raises
         ------

@@ -14,8 +14,8 @@ from fitkit.parsers.torque.values import exit_of
 _OPEN_STATES = {
     "D": "CANCELLED", "A": "ABORTED", "S": "UNFINISHED", "R": "UNFINISHED", "Q": "PENDING",
 }  # fmt: skip
-_KILLING_SIGNALS = (9, 15)
-_TIMEOUT_MARGIN_S = 60.0
+KILLING_SIGNALS = (9, 15)
+TIMEOUT_MARGIN_S = 60.0
 _LARGE = 600  # bytes: the hosts of large jobs
 _COMPRESSED = b"x"  # begins what zlib writes
 
@@ -114,8 +114,8 @@ def state_of(letters: str, entry: Entry) -> str | None:
     if "D" in letters:
         return "CANCELLED"
     code, signal = exit_of(entry.exit_status)
-    if signal in _KILLING_SIGNALS and entry.start and entry.end and entry.wall_limit_s is not None:
-        is_late = entry.end - entry.start >= entry.wall_limit_s - _TIMEOUT_MARGIN_S
+    if signal in KILLING_SIGNALS and entry.start and entry.end and entry.wall_limit_s is not None:
+        is_late = entry.end - entry.start >= entry.wall_limit_s - TIMEOUT_MARGIN_S
         return "TIMEOUT" if is_late else "FAILED"
     if entry.exit_status is None:
         return None

@@ -31,16 +31,25 @@ JOB_ID = re.compile(
 
 # The order in which Torque writes the pairs of S and E records, if no value holds a blank.
 _COUNT = "[0-9]{1,11}+"
-_TORQUE = re.compile(
+_BEGIN = (
     r"user=(\S*+) group=(\S*+)(?: account=(\S*+))? jobname=(\S*+) queue=(\S++)"
     rf" ctime=({_COUNT}) qtime=({_COUNT}) etime=({_COUNT})(?: start_count=({_COUNT}))?"
-    rf" start=({_COUNT})(?: owner=\S*+)?(?: exec_host=(\S++))?(?: login_node=(\S++))?"
-    r"((?: Resource_List\.\S++)*+)"
-    rf"(?: session=\S*+(?: alt_id=\S*+)?(?: total_execution_slots=({_COUNT}))?"
+    rf" start=({_COUNT})(?: owner=\S*+)?"
+)
+_WANTED = r"(?: login_node=(\S++))?((?: Resource_List\.\S++)*+)"
+_END = (
+    rf" session=\S*+(?: alt_id=\S*+)?(?: total_execution_slots=({_COUNT}))?"
     rf"(?: unique_node_count=({_COUNT}))? end=({_COUNT}) Exit_status=(\S++)"
     r"(?: resources_used\.cput=(\S++))?(?: resources_used\.energy_used=\S++)?"
     r"(?: resources_used\.mem=(\S++))?(?: resources_used\.vmem=\S++)?"
-    r"(?: resources_used\.walltime=(\S++))?)?"
+    r"(?: resources_used\.walltime=(\S++))?"
+)
+_TORQUE = re.compile(f"{_BEGIN}(?: exec_host=(\\S++))?{_WANTED}(?:{_END})?")
+# The line of an E record out of which its list of hosts was taken.
+CLOSED_RECORD = re.compile(
+    r"(?:[0-9]{8}:)?[0-9]{2}/[0-9]{2}/[0-9]{4} [0-9]{2}:[0-9]{2}:[0-9]{2};E;"
+    r"([0-9]+(?:\[([0-9]{0,15})\]|-([0-9]{1,15}))?(?:\.([^;\s]+))?);"
+    f"{_BEGIN} exec_host={_WANTED}{_END} *"
 )
 _NEXT_KEY = re.compile(r" (?=[A-Za-z_][\w.]*=)")
 _GLUED = re.compile(r"(?<![A-Za-z_.])((?:ctime|qtime|etime|start|end)=[0-9]+)(?=[A-Za-z_][\w.]*=)")
@@ -175,13 +184,12 @@ class EntryReader:
             request, n_slots, n_counted, end, status, cput, memory, walltime,
         ) = match.groups()  # fmt: skip
         name_of = self._name_of
-        read_request_of = _read_request_of if len(request) < _LONG else _read_request_of.__wrapped__
         return Entry(
             name_of(user), name_of(group), name_of(account), name_of(name), queue,
             # An instant of zero has not come.
             int(ctime) or None, int(qtime) or None, int(etime) or None, int(start) or None,
             int(n_starts) if n_starts else None,
-            read_exec_host(hosts) if hosts else None, login, *read_request_of(request),
+            read_exec_host(hosts) if hosts else None, login, *read_requested(request),
             int(end) or None if end else None, read_exit_status(status) if status else None,
             read_duration(walltime) if walltime else None, read_duration(cput) if cput else None,
             read_size(memory) if memory else None,
@@ -209,11 +217,21 @@ def _read_values(pairs: Mapping[str, str], closes: bool) -> tuple[dict[str, Any]
     return found, bad_keys
 
 
+def read_requested(text: str) -> tuple[int | None, Request | None, int | None, float | None]:
+    """Nodes, kind of nodes, devices and wall-clock limit of `` Resource_List.a=b ...``.
+
+    Raises
+    ------
+    ValueError
+        If one is not of its type.
+    """
+    return _read_requested(text) if len(text) < _LONG else _read_requested.__wrapped__(text)
+
+
 @lru_cache(_SEEN)
-def _read_request_of(
+def _read_requested(
     text: str,
 ) -> tuple[int | None, Request | None, int | None, float | None]:
-    """Nodes, kind of nodes, devices and wall-clock limit of `` Resource_List.a=b ...``."""
     pairs = dict([pair.split("=", 1) for pair in text.split(" ")[1:]])
     found, bad_keys = _read_values(pairs, closes=False)
     if bad_keys:

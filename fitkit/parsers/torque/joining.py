@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import NamedTuple
 
+import pyarrow as pa
+
 from fitkit.parsers.names import name_writer
 from fitkit.parsers.source import Source, SourceFile
 from fitkit.parsers.torque.attempts import Attempt, Packed, find_start, pack, state_of, unpack
+from fitkit.parsers.torque.closed import Closed, ClosedJobs, Closing, find_closing
 from fitkit.parsers.torque.fields import (
     BEGINS_LIKE_RECORD,
     JOB_ID,
@@ -23,6 +27,7 @@ from fitkit.records import Job
 
 _WITHOUT_EFFECT = "CT"  # checkpointed, restarted from a checkpoint: the attempt goes on
 _LARGEST_INDEX = 1 << 53
+_STAMP = 19  # characters of a stamp; what is before it names a file
 _MOST_UNREAD = 1 << 22  # characters of S records that wait for an E record
 _TALLIES = {
     "ignored_lines": "lines that are not accounting records",
@@ -44,6 +49,11 @@ class _Start(NamedTuple):
     stamp: str
     message: str
 
+    def says_no_more(self, closing: Closing) -> bool:
+        """Whether an E record repeats its start and its hosts."""
+        start, hosts = f" start={closing.start} ", f" exec_host={closing.hosts} "
+        return start in self.message and hosts in self.message
+
     def is_of(self, entry: Entry) -> bool:
         """Whether an entry says all that it does: of the same start, and with hosts."""
         return entry.hosts is not None and f" start={entry.start} " in self.message
@@ -61,10 +71,12 @@ class Ledger:
         self._tz = source.tz
         self._system = source.metadata.get("system")
         self._files: list[SourceFile] = []
-        self._attempts: dict[str, list[Attempt] | Packed] = {}
+        self._attempts: dict[str, list[Attempt] | Packed | int] = {}  # or its number in _closed
         self._starts: dict[str, _Start] = {}
         self._room = _MOST_UNREAD
-        self._reader = EntryReader(name_writer(source))
+        name_of = name_writer(source)
+        self._reader = EntryReader(name_of)
+        self._closed = ClosedJobs(name_of, self._reread, self._keep)
         # Code, file, and what it is about: (first line, count, text of the first).
         self._tallies: dict[tuple[str, int, str], tuple[int, int, str]] = {}
         self._unread_letters: set[str] = set()
@@ -81,13 +93,17 @@ class Ledger:
         ParseError
             If it begins like a record and cannot be read.
         """
-        match = RECORD_HEAD.match(text)
-        if match is None:
-            if BEGINS_LIKE_RECORD.match(text):
-                self._bad_line(line, text)
-            elif text and not text.isspace():
-                self._tally("ignored_lines", line)
+        if ";E;" in text[:31] and self._close(line, text):
             return
+        match = RECORD_HEAD.match(text)
+        if match:
+            self._read_record(line, match, text)
+        elif BEGINS_LIKE_RECORD.match(text):
+            self._bad_line(line, text)
+        elif text and not text.isspace():
+            self._tally("ignored_lines", line)
+
+    def _read_record(self, line: int, match: re.Match[str], text: str) -> None:
         stamp, letter, job_id = match.groups()
         if letter not in "QSEDAR":
             if letter not in _WITHOUT_EFFECT:
@@ -102,10 +118,11 @@ class Ledger:
         else:
             self._read_now(line, letter, stamp, job_id, message)
 
-    def jobs(self) -> Iterator[Job]:
-        """Yield the rows, and forget them."""
+    def jobs(self) -> Iterator[Job | pa.Table]:
+        """Yield the rows, and forget them: in tables those of jobs that one record told whole."""
         self._read_starts()
-        for job_id in list(self._attempts):
+        yield from self._closed.tables(self.source.source_id, self.scheduler, self._system)
+        for job_id in [one for one, known in self._attempts.items() if not isinstance(known, int)]:
             attempts = self._attempts_of(job_id)
             del self._attempts[job_id]
             match = JOB_ID.fullmatch(job_id)
@@ -131,6 +148,37 @@ class Ledger:
             if code == "ignored_records":
                 text += f": {', '.join(sorted(self._unread_letters))}"
             self.source.problems.note(self._files[file], line, code, text)
+
+    def _close(self, line: int, text: str) -> bool:
+        """Take in a job whole; whether the line tells all that is known of it."""
+        closing = find_closing(text)
+        if closing is None or self._may_be_cut(line):
+            return False
+        job_id = closing.job_id
+        known = self._attempts.get(job_id, [])
+        start = self._starts.get(job_id)
+        if not isinstance(known, list) or [one.letters for one in known] not in ([], ["Q"]):
+            return False
+        if start and not start.says_no_more(closing):
+            return False
+        if start:
+            del self._starts[job_id]
+            self._room += len(start.message)
+        letters = ("Q" if known else "") + ("SE" if start else "E")
+        closed = Closed(len(self._files) - 1, line, letters, text, closing)
+        self._attempts[job_id] = self._closed.add(closed)
+        return True
+
+    def _reread(self, closed: Closed) -> Attempt:
+        """The attempt that such a record tells of, read as any other."""
+        stamp, _, _, message = closed.text.split(";", 3)
+        attempt = Attempt()
+        entry = self._entry(closed.file, closed.line, "E", message.strip())
+        attempt.add(closed.file, closed.line, closed.letters, stamp[-_STAMP:], entry)
+        return attempt
+
+    def _keep(self, job_id: str, attempt: Attempt) -> None:
+        self._attempts[job_id] = pack([attempt])
 
     def _read_later(self, job_id: str, start: _Start) -> None:
         """Keep an S record until the job's next one; most are then not needed."""
@@ -205,6 +253,8 @@ class Ledger:
 
     def _attempts_of(self, job_id: str) -> list[Attempt]:
         attempts = self._attempts.get(job_id, [])
+        if isinstance(attempts, int):
+            attempts = self._attempts[job_id] = [self._closed.take(attempts)]
         return unpack(attempts) if isinstance(attempts, bytes) else attempts
 
     def _job(
@@ -307,4 +357,6 @@ class Ledger:
     ) -> None:
         key = code, len(self._files) - 1 if file is None else file, about
         first, n, example = self._tallies.get(key, (line, 0, text))
+        if line < first:  # lines are read again, and later
+            first, example = line, text
         self._tallies[key] = (first, n + 1, example)

@@ -17,7 +17,7 @@ _SIZE_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40, "p
 _WORD_BYTES = 8
 _MOST_DIGITS = 11
 _LARGEST = 1 << 53
-_FIRST_SIGNAL = 256
+FIRST_SIGNAL = 256
 _LARGEST_SIGNAL = 127
 _DEVICES = re.compile(r"n?gpus?=([0-9]{1,6})", re.IGNORECASE)
 # Words of a request that are no property of a node: how its accelerators are shared.
@@ -78,16 +78,16 @@ def read_size(text: str) -> int:
 def read_exit_status(text: str) -> int:
     """Up to 255 a code, below zero one of the server, 256 + n signal n."""
     status = read_count(text.removeprefix("-")) * (-1 if text.startswith("-") else 1)
-    if status > _FIRST_SIGNAL + _LARGEST_SIGNAL:
+    if status > FIRST_SIGNAL + _LARGEST_SIGNAL:
         raise ValueError(f"neither a code nor a signal: {text!r}")
     return status
 
 
 def exit_of(status: int | None) -> tuple[int | None, int | None]:
     """Code and signal in an exit status: 256 + n is signal n."""
-    if status is None or status < _FIRST_SIGNAL:
+    if status is None or status < FIRST_SIGNAL:
         return status, None
-    return None, status - _FIRST_SIGNAL
+    return None, status - FIRST_SIGNAL
 
 
 class Request(NamedTuple):

@@ -12,6 +12,7 @@ import pytest
 from fitkit.parsers.source import ProblemLog, Source, SourceFile
 from fitkit.parsers.torque import TorqueParser
 from fitkit.records import Job
+from fitkit.schema import each_record
 
 Read = Callable[..., tuple[list[Job], list[tuple[str, int | None, str, str]]]]
 
@@ -25,7 +26,7 @@ def read_file() -> Read:
     ) -> tuple[list[Job], list[tuple[str, int | None, str, str]]]:
         problems = ProblemLog(skip_bad_lines)
         source = Source(path.name, (SourceFile(path, path.name),), metadata, problems)
-        return list(TorqueParser().parse(source)), problems.notes
+        return list(each_record(TorqueParser().parse(source))), problems.notes
 
     return call
 

@@ -58,10 +58,11 @@ def test_a_new_start_needs_no_requeue_record(read: Read) -> None:
     assert [(job.attempt, job.state) for job in jobs] == [(1, "UNFINISHED"), (2, "UNFINISHED")]
 
 
-def test_rows_keep_the_order_in_which_jobs_appear(read: Read) -> None:
+def test_rows_follow_in_the_order_in_which_jobs_end_then_appear(read: Read) -> None:
     lines = [S_LINE.replace("7.bw", name) for name in ("9.bw", "8[2].bw", "8[1].bw", "10")]
-    jobs, notes = read("".join([*lines, E_LINE.replace("7.bw", "8[1].bw")]))
-    assert [job.job_id for job in jobs] == ["9.bw", "8[2].bw", "8[1].bw", "10"]
+    ends = [E_LINE.replace("7.bw", name) for name in ("8[1].bw", "8[2].bw")]
+    jobs, notes = read("".join([*lines, *ends]))
+    assert [job.job_id for job in jobs] == ["8[1].bw", "8[2].bw", "9.bw", "10"]
     assert [job.system for job in jobs] == ["bw", "bw", "bw", None]
     assert notes == []
 
