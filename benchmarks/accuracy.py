@@ -15,6 +15,7 @@ from pathlib import Path
 
 import deepbench
 import gavel
+import gemini
 import layers
 import mlperf
 import own_logs
@@ -58,6 +59,7 @@ def sections(pythons: pollux.Pythons) -> Sections:
         "megatron": vtrain.megatron,
         "vtrain": vtrain.all_reduce,
         "deepbench": deepbench.section,
+        "gemini": gemini.section,
         "pipedream": layers.image_networks,
         "neusight": layers.dense_layers,
         "gavel": gavel.section,

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import fitkit
 from fitkit.errors import ParseError
 from fitkit.features.placement import (
     Topology,
@@ -20,6 +21,7 @@ from fitkit.features.placement import (
     topology_in,
     with_placement,
 )
+from fitkit.features.runs import run_facts
 
 GEMINI = Topology(hosts_per_switch=2)
 
@@ -138,3 +140,30 @@ def test_a_bad_file_is_refused(tmp_path: Path, name: str, text: str, said: str) 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ParseError, match="No such file"):
         read_topology(tmp_path / "t.toml")
+
+
+def test_runs_of_a_dataset_have_the_columns_of_their_jobs(tmp_path: Path) -> None:
+    hosts = "26742/0-31+26743/0-31+26728/0-31"
+    record = (
+        "03/18/2017 00:01:15;E;7.bw;user=a group=b jobname=c queue=normal ctime=1489668573 "
+        f"qtime=1489668600 etime=1489668700 start=1489668730 exec_host={hosts} session=1 "
+        "end=1489669730 Exit_status=0\n"
+    )
+    step = "Epoch: [0]  [{}/40]  eta: 0:01:00  time: 0.5000  data: 0.0100\n"
+    for name in ("linked", "alone"):
+        folder = tmp_path / "logs" / name
+        folder.mkdir(parents=True)
+        head = "PBS_JOBID=7.bw\n" if name == "linked" else "\n"
+        (folder / "train.log").write_text(head + step.format(1) + step.format(2))
+    (tmp_path / "logs" / "20170318").write_text(record)
+    dataset = fitkit.ingest(tmp_path / "logs", tmp_path / "ds")
+    (tmp_path / "ds" / "topology.toml").write_text("hosts_per_switch = 2\n")
+    sources = dataset.read("sources", ["source_id", "path"])
+    runs = dataset.read("runs", ["run_id", "source_id"]).merge(sources, on="source_id")
+    facts = run_facts(dataset).merge(runs, on="run_id").set_index("path")
+    linked = facts.loc["linked/train.log"]
+    # Two blocks (26728, 26742-26743) on two switches of two; 16 numbers hold the three hosts.
+    assert (linked.n_nodes, linked.n_host_runs, linked.n_switches) == (3, 2, 2)
+    assert linked.nodes_per_switch == 1.5
+    assert linked.host_spread == pytest.approx(16 / 3)
+    assert facts.loc["alone/train.log"][["n_host_runs", "n_switches"]].isna().all()
