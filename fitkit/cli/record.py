@@ -8,7 +8,7 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -82,23 +82,35 @@ def command(
 
 def _run(command_line: Sequence[str], environment: Mapping[str, str], stdout: int | None) -> int:
     """Exit status of the command, as a shell would say it."""
-    with _forwarding() as children:
+    with _forwarding() as forward_to:
         child = subprocess.Popen(command_line, env=environment, stdout=stdout)  # noqa: S603
-        children.append(child)
+        forward_to(child)
         status = child.wait()
     return _SIGNALLED - status if status < 0 else status
 
 
 @contextmanager
-def _forwarding() -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Signals to this process reach the command, whose end is waited for."""
+def _forwarding() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
+    """Signals to this process reach the command that it is given, whose end is waited for.
+
+    Those that come while the command is being started reach it then.
+    """
     children: list[subprocess.Popen[bytes]] = []
+    early: list[int] = []
     group = _Group()
 
     def forward(number: int, _frame: FrameType | None) -> None:
-        if not group.has_signal():
-            for child in children:
-                child.send_signal(number)
+        if group.has_signal():
+            return
+        if not children:
+            early.append(number)
+        for child in children:
+            child.send_signal(number)
+
+    def forward_to(child: subprocess.Popen[bytes]) -> None:
+        children.append(child)
+        for number in early:
+            child.send_signal(number)
 
     before = {
         number: signal.signal(number, forward)
@@ -106,7 +118,7 @@ def _forwarding() -> Iterator[list[subprocess.Popen[bytes]]]:
         if signal.getsignal(number) is not signal.SIG_IGN  # as nohup wants it
     }
     try:
-        yield children
+        yield forward_to
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
