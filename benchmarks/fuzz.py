@@ -26,7 +26,7 @@ with atheris.instrument_imports(include=["fitkit"]):
     from fitkit.errors import AmbiguousFormatError, ParseError, UnknownFormatError
     from fitkit.parsers import PARSERS, ProblemLog, Source, SourceFile, identify
     from fitkit.records import TABLE_OF, Record
-    from fitkit.schema import to_arrow
+    from fitkit.schema import each_record, to_arrow
 
 DATA = Path(__file__).parents[1] / "data"
 MAX_BYTES = 8_000
@@ -67,7 +67,7 @@ class Target:
             identify(self._file)
         with suppress(ParseError):
             families = parser.group([self._file])
-            records = [one for _ in families for one in parser.parse(source)]
+            records = [one for _ in families for one in each_record(parser.parse(source))]
             check([*records, *problems.records(source.source_id)])
 
 

@@ -191,11 +191,18 @@ class _Unread(Exception):  # noqa: N818 - not an error of its own: it carries a 
 def _records(task: Task, run_ids: list[str]) -> Iterator[Record | pa.Table]:
     """Yield the records of a source as its parser does, then its diagnostics; note its runs."""
     source, name = task.source, task.parser.name
+    is_empty = True
     try:
         for record in with_job_ids(task.parser.parse(source), source):
             if isinstance(record, Run):
                 run_ids.append(record.run_id)
+            is_empty = False
             yield record
+        if is_empty and not any(task.parser.recognises(file.head()) for file in source.files):
+            raise InputError(
+                f"{source.label}: nothing in it is of the format {name}",
+                "leave --format out: the format is told by the content",
+            )
     except FitkitError as error:
         result = SourceResult(source.label, name, "failed", error=str(error), hint=error.hint)
         raise _Unread(result) from error

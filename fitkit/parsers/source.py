@@ -32,6 +32,7 @@ _PACKED = {
     b"PK\x03\x04": "zip",
     b"PK\x05\x06": "zip",  # without members
 }
+_TAR, _TAR_AT = b"ustar", 257  # mark of a tar archive, and where in its first header it is
 _BOM = b"\xef\xbb\xbf"  # some programs of Windows begin a text with it
 _UNPACK = "unpack it and name what is inside"
 # Folders, and what macOS adds to a zip file.
@@ -79,9 +80,10 @@ class SourceFile:
         EOFError
             After the last readable block of a compressed file that is cut or damaged.
         ParseError
-            If it is a zip file that cannot be opened, or has not exactly one member.
+            If it is a zip file that cannot be opened, or has not exactly one member; or a tar
+            archive.
         """
-        packing = self.packing
+        packing, is_first = self.packing, True
         with self._open(packing) as stream:
             while True:
                 try:
@@ -93,6 +95,9 @@ class SourceFile:
                     raise EOFError(f"the {packing} file ends early or is damaged") from error
                 if not block:
                     return
+                if is_first and block[_TAR_AT : _TAR_AT + len(_TAR)] == _TAR:
+                    raise ParseError(self.label, 0, "a tar archive", _UNPACK)
+                is_first = False
                 yield block
 
     def _open(self, packing: str | None) -> AbstractContextManager[Any]:

@@ -266,3 +266,12 @@ def test_a_bad_line_fails_the_source_or_is_counted(logs: Path, ds: Path, log_tex
     assert "--on-bad-lines skip" in results[0].hint
     (result,) = ingest(log, ds, skip_bad_lines=True)
     assert (result.status, result.n_diagnostics) == ("ingested", 1)
+
+
+@pytest.mark.parametrize("format_", ["torque", "pytorch", "cntk", "alps"])
+def test_a_format_that_a_file_has_nothing_of_fails(tmp_path: Path, ds: Path, format_: str) -> None:
+    log = write(tmp_path / "notes.txt", "a list\nof things to do\n")
+    (result,) = ingest(log, ds, format=format_)
+    assert result.status == "failed"
+    assert result.error.startswith("notes.txt: ")
+    assert Dataset(ds).counts()["sources"] == 0

@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 import re
+import tarfile
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
@@ -24,7 +25,7 @@ from fitkit.parsers import PARSERS, ProblemLog, Source, SourceFile
 from fitkit.parsers import source as source_module
 from fitkit.parsers.source import Parser
 from fitkit.records import TABLE_OF, Record, Run
-from fitkit.schema import to_arrow
+from fitkit.schema import each_record, to_arrow
 
 DATA = Path(__file__).parents[2] / "data"
 
@@ -314,7 +315,7 @@ TOKENS = [
 
 def parse(parser: Parser, source: Source) -> list[Record]:
     """Records of a source; what the tables could not hold would fail here."""
-    records = list(parser.parse(source))
+    records = list(each_record(parser.parse(source)))
     by_table: dict[str, list[Record]] = {}
     for record in [*records, *source.problems.records(source.source_id)]:
         by_table.setdefault(TABLE_OF[type(record)], []).append(record)
@@ -407,3 +408,16 @@ def test_a_damaged_log_is_read_or_refused(folder: str, data: st.DataObject) -> N
             files.append(SourceFile(path, name))
         with suppress(ParseError):
             parse(parser, Source("x", tuple(files), {}, ProblemLog(skip)))
+
+
+def test_an_archive_is_no_log(tmp_path: Path) -> None:
+    (tmp_path / "20170317").write_text("03/18/2017 00:01:15;Q;7.bw;queue=normal\n" * 20)
+    for mode, name in (("w", "2017.tar"), ("w:gz", "2017.tar.gz")):
+        with tarfile.open(tmp_path / name, mode) as archive:
+            archive.add(tmp_path / "20170317", "20170317")
+        file = SourceFile(tmp_path / name, name)
+        with pytest.raises(ParseError, match="a tar archive") as caught:
+            file.head()
+        assert "unpack it" in caught.value.hint
+        with pytest.raises(ParseError):
+            list(Source(name, (file,)).lines(file))

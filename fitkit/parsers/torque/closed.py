@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from fitkit.parsers.host_columns import read_exec_hosts
 from fitkit.parsers.host_lists import Hosts
-from fitkit.parsers.torque.attempts import KILLING_SIGNALS, TIMEOUT_MARGIN_S, Attempt
+from fitkit.parsers.torque.attempts import KILLED, KILLING_STATUSES, TIMEOUT_MARGIN_S, Attempt
 from fitkit.parsers.torque.fields import CLOSED_RECORD, Entry, read_requested
 from fitkit.parsers.torque.values import (
     FIRST_SIGNAL,
@@ -287,7 +287,7 @@ def _jobs(batch: pa.RecordBatch, given: dict[str, str], system: str | None) -> p
         "array_index": pc.if_else(
             pc.equal(batch["array_index"], ""), None, batch["array_index"]
         ).cast("int64"),
-        "state": _states(batch),
+        "state": _states(batch, given["scheduler"]),
         "submitted_at": _instant(batch["ctime"]),
         "queued_at": _instant(batch["qtime"]),
         "eligible_at": _instant(batch["etime"]),
@@ -329,14 +329,15 @@ def _instant(seconds: pa.Array) -> pa.Array:
     return pc.multiply(seconds, _US).cast(pa.timestamp("us", tz="UTC"))
 
 
-def _states(batch: pa.RecordBatch) -> pa.Array:
+def _states(batch: pa.RecordBatch, scheduler: str) -> pa.Array:
     """States of jobs that have ended, as `state_of` tells them."""
-    signal = pc.subtract(batch["exit_status"], FIRST_SIGNAL)
     limit_s = pc.subtract(batch["wall_limit_s"], TIMEOUT_MARGIN_S)
     run_s = pc.subtract(batch["end"], batch["start"]).cast("double")
     is_late = pc.and_(
-        pc.is_in(signal, pa.array(KILLING_SIGNALS, pa.int64())),
+        pc.is_in(batch["exit_status"], pa.array(KILLING_STATUSES, pa.int64())),
         pc.fill_null(pc.greater_equal(run_s, limit_s), False),
     )
     ended = pc.if_else(pc.equal(batch["exit_status"], 0), "COMPLETED", "FAILED")
+    for code, state in KILLED[scheduler].items():
+        ended = pc.if_else(pc.equal(batch["exit_status"], code), state, ended)
     return pc.if_else(is_late, "TIMEOUT", ended)

@@ -146,20 +146,21 @@ class EntryReader:
     def __init__(self, name_of: Callable[[str | None], str | None]) -> None:
         self._name_of = name_of
 
-    def read(self, letter: str, text: str) -> Reading:
-        """Read the pairs of a record of that type."""
-        if letter == "Q" and text.startswith("queue=") and " " not in text:
+    def read(self, letter: str, text: str, may_be_cut: bool = False) -> Reading:
+        """Read the pairs of a record of that type; of one that may be cut not the last value."""
+        if letter == "Q" and not may_be_cut and text.startswith("queue=") and " " not in text:
             return _read_queue(text)
         closes = letter in _CLOSING
-        match = _TORQUE.fullmatch(text)
+        match = None if may_be_cut else _TORQUE.fullmatch(text)
         if match and (match[16] is not None) == closes:
             try:
                 return Reading(self._read_match(match))
             except ValueError:
                 pass  # below, where it is told which value it was
         pairs = read_pairs(text)
-        was_cut = letter == "E" and bool(pairs) and pairs.keys().isdisjoint(("end", "Exit_status"))
-        if was_cut:
+        # All writers end with the exit status and what was used; in part of a line end comes last.
+        was_cut = letter == "E" and bool(pairs) and _is_cut(pairs)
+        if was_cut or (may_be_cut and pairs):
             pairs.popitem()  # part of a number is a wrong number
         found, bad_keys = _read_values(pairs, closes)
         project = pairs.get("project")
@@ -195,6 +196,11 @@ class EntryReader:
             read_size(memory) if memory else None,
             int(n_counted) if n_counted else None, int(n_slots) if n_slots else None,
         )  # fmt: skip
+
+
+def _is_cut(pairs: dict[str, str]) -> bool:
+    """Whether an E record lacks what every one says, or ends with a part of it."""
+    return "Exit_status" not in pairs and ("end" not in pairs or next(reversed(pairs)) == "end")
 
 
 @lru_cache(_SEEN)

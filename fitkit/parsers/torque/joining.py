@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from fitkit.parsers.names import name_writer
 from fitkit.parsers.source import Source, SourceFile
-from fitkit.parsers.torque.attempts import Attempt, Packed, find_start, pack, state_of, unpack
+from fitkit.parsers.torque.attempts import Attempt, History, Packed, state_of
 from fitkit.parsers.torque.closed import Closed, ClosedJobs, Closing, find_closing
 from fitkit.parsers.torque.fields import (
     BEGINS_LIKE_RECORD,
@@ -71,7 +71,7 @@ class Ledger:
         self._tz = source.tz
         self._system = source.metadata.get("system")
         self._files: list[SourceFile] = []
-        self._attempts: dict[str, list[Attempt] | Packed | int] = {}  # or its number in _closed
+        self._attempts: dict[str, History | Packed | int] = {}  # or its number in _closed
         self._starts: dict[str, _Start] = {}
         self._room = _MOST_UNREAD
         name_of = name_writer(source)
@@ -93,6 +93,8 @@ class Ledger:
         ParseError
             If it begins like a record and cannot be read.
         """
+        if text.startswith("\0"):  # what a file system puts where a write was lost
+            text = text.lstrip("\0")
         if ";E;" in text[:31] and self._close(line, text):
             return
         match = RECORD_HEAD.match(text)
@@ -123,7 +125,7 @@ class Ledger:
         self._read_starts()
         yield from self._closed.tables(self.source.source_id, self.scheduler, self._system)
         for job_id in [one for one, known in self._attempts.items() if not isinstance(known, int)]:
-            attempts = self._attempts_of(job_id)
+            attempts = self._history(job_id).attempts
             del self._attempts[job_id]
             match = JOB_ID.fullmatch(job_id)
             server = match["server"] if match else None
@@ -155,16 +157,17 @@ class Ledger:
         if closing is None or self._may_be_cut(line):
             return False
         job_id = closing.job_id
-        known = self._attempts.get(job_id, [])
+        known = self._attempts.get(job_id)
         start = self._starts.get(job_id)
-        if not isinstance(known, list) or [one.letters for one in known] not in ([], ["Q"]):
+        is_queued = isinstance(known, History) and [one.letters for one in known.attempts] == ["Q"]
+        if not (known is None or is_queued or (isinstance(known, History) and not known.attempts)):
             return False
         if start and not start.says_no_more(closing):
             return False
         if start:
             del self._starts[job_id]
             self._room += len(start.message)
-        letters = ("Q" if known else "") + ("SE" if start else "E")
+        letters = ("Q" if is_queued else "") + ("SE" if start else "E")
         closed = Closed(len(self._files) - 1, line, letters, text, closing)
         self._attempts[job_id] = self._closed.add(closed)
         return True
@@ -178,12 +181,12 @@ class Ledger:
         return attempt
 
     def _keep(self, job_id: str, attempt: Attempt) -> None:
-        self._attempts[job_id] = pack([attempt])
+        self._attempts[job_id] = History([attempt]).packed()
 
     def _read_later(self, job_id: str, start: _Start) -> None:
         """Keep an S record until the job's next one; most are then not needed."""
         self._read_start(job_id)
-        self._attempts.setdefault(job_id, [])  # rows keep the order in which jobs appear
+        self._attempts.setdefault(job_id, History())  # rows keep the order in which jobs appear
         self._starts[job_id] = start
         self._room -= len(start.message)
         if self._room < 0:
@@ -206,7 +209,7 @@ class Ledger:
         entry = self._entry(file, line, letter, message)
         letters = letter
         if start := self._starts.get(job_id):
-            is_new = not find_start(entry, self._attempts_of(job_id))
+            is_new = not self._history(job_id).find_start(entry)
             if letter == "E" and is_new and start.is_of(entry):
                 del self._starts[job_id]
                 self._room += len(start.message)
@@ -219,7 +222,8 @@ class Ledger:
         """What a record says; what follows in a D record names the person who asked."""
         if letter == "D" or not message:
             return NOTHING
-        reading = self._reader.read(letter, message)
+        may_be_cut = self._may_be_cut(line)
+        reading = self._reader.read(letter, message, may_be_cut)
         if reading.is_pbs:
             self.scheduler = "pbs"
         for key, value in reading.bad_values:
@@ -227,8 +231,8 @@ class Ledger:
         if reading.was_cut:
             text = "the record has no end: its last value is left out"
             self.source.problems.note(self._files[file], line, "truncated", text)
-        elif self._may_be_cut(line):
-            text = "the line has no end: its last value may be cut"
+        elif may_be_cut:
+            text = "the line has no end: its last value may be cut and is left out"
             self.source.problems.note(self._files[file], line, "truncated", text)
         return reading.entry
 
@@ -240,22 +244,20 @@ class Ledger:
     ) -> None:
         """Take a record in, or an E record with the S record that it makes needless."""
         letter = letters[-1]
-        attempts = self._attempts_of(job_id)
-        attempt = find_start(entry, attempts)
-        if attempt is None:
-            if not attempts or attempts[-1].is_over_for(letter, entry):
-                attempts.append(Attempt())
-            attempt = attempts[-1]
+        history = self._history(job_id)
+        attempt = history.attempt_for(letter, entry)
         if letter in "ESR" and letter in attempt.letters:
             self._tally("duplicate_records", line, file=file)
         attempt.add(file, line, letters, stamp, entry)
-        self._attempts[job_id] = pack(attempts) if letter == "E" else attempts
+        self._attempts[job_id] = history.packed() if letter == "E" else history
 
-    def _attempts_of(self, job_id: str) -> list[Attempt]:
-        attempts = self._attempts.get(job_id, [])
-        if isinstance(attempts, int):
-            attempts = self._attempts[job_id] = [self._closed.take(attempts)]
-        return unpack(attempts) if isinstance(attempts, bytes) else attempts
+    def _history(self, job_id: str) -> History:
+        known = self._attempts.get(job_id)
+        if known is None:
+            return History()
+        if isinstance(known, int):
+            known = self._attempts[job_id] = History([self._closed.take(known)])
+        return History.unpacked(known) if isinstance(known, bytes) else known
 
     def _job(
         self, job_id: str, server: str | None, index: str | None, number: int, attempt: Attempt
@@ -280,7 +282,7 @@ class Ledger:
             group=entry.group,
             account=entry.account,
             name=entry.name,
-            state=state_of(attempt.letters, entry),
+            state=state_of(attempt.letters, entry, self.scheduler),
             submitted_at=_utc(submitted),
             queued_at=_utc(queued),
             eligible_at=_utc(eligible),

@@ -16,6 +16,7 @@ QUEUED, S_LINE, DELETION, E_LINE = (
     Path(__file__).with_name("job.log").read_text().splitlines(keepends=True)
 )
 STAMP, _, _, REQUEST = S_LINE.rstrip().split(";")
+STAMPED = datetime(2017, 3, 18, 0, 1, 15, tzinfo=UTC)  # what a record says when its pairs do not
 KILLED = E_LINE.replace("Exit_status=0", "Exit_status=271")
 # 3540 s after the start: 60 s before the limit of an hour.
 AT_LIMIT = KILLED.replace("end=1489669730", "end=1489672270")
@@ -45,7 +46,7 @@ def test_each_start_is_an_attempt(read: Read) -> None:
     (first, last), notes = read(log, tz="America/Chicago")
     assert notes == []
     assert [(j.attempt, j.state, j.line) for j in (first, last)] == [
-        (1, "UNFINISHED", 2),
+        (1, "ABORTED", 2),
         (2, "COMPLETED", 4),
     ]
     # The R record has a local stamp only: 00:01:15 in Chicago is 05:01:15 UTC.
@@ -114,7 +115,7 @@ def test_a_job_queued_after_its_end_waits_again(read: Read) -> None:
         (S_LINE + KILLED + DELETION, "FAILED"),
         (f"{STAMP};A;7.bw;", "ABORTED"),
         (f"{STAMP};A;7.bw;Job deleted as result of dependency\n", "ABORTED"),
-        (f"{STAMP};R;7.bw;\n", "UNFINISHED"),
+        (f"{STAMP};R;7.bw;\n", "ABORTED"),
         (E_LINE, "COMPLETED"),
         (KILLED, "FAILED"),
         (AT_LIMIT, "TIMEOUT"),
@@ -255,6 +256,62 @@ def test_a_record_that_was_cut_loses_its_last_value(read: Read) -> None:
 
 def test_a_last_line_without_an_end_may_be_cut(read: Read) -> None:
     (job,), notes = read(E_LINE.rstrip("\n"))
-    assert (job.walltime_s, codes(notes)) == (992.0, [("truncated", 1)])
+    assert (job.run_s, job.walltime_s, codes(notes)) == (1000.0, None, [("truncated", 1)])
+    (job,), notes = read(E_LINE[: E_LINE.index("669730 Exit_status")], tz="UTC")  # end=1489
+    assert (job.ended_at, job.exit_code, codes(notes)) == (STAMPED, None, [("truncated", 1)])
     jobs, notes = read(f"{E_LINE}{STAMP};E;8.b")
     assert ([job.job_id for job in jobs], codes(notes)) == (["7.bw"], [("truncated", 2)])
+
+
+def test_a_record_that_ends_in_its_end_was_cut(read: Read) -> None:
+    cut = E_LINE[: E_LINE.index("669730 Exit_status")] + "\n"  # end=1489
+    jobs, notes = read(cut + E_LINE.replace("7.bw", "8.bw"), tz="UTC")
+    found = {job.job_id: (job.ended_at, job.run_s, job.exit_code) for job in jobs}
+    # 2017-03-18 00:01:15 is 1489795275, the start 1489668730.
+    assert found["7.bw"] == (STAMPED, 126545.0, None)
+    assert found["8.bw"][1:] == (1000.0, 0)
+    assert codes(notes) == [("truncated", 1)]
+
+
+def test_what_the_file_system_lost_hides_no_record(read: Read) -> None:
+    jobs, notes = read("\0" * 4096 + E_LINE + "\0" * 10 + E_LINE.replace("7.bw", "8.bw"))
+    assert ([job.job_id for job in jobs], notes) == (["7.bw", "8.bw"], [])
+
+
+@pytest.mark.parametrize(
+    ("writer", "status", "seconds", "state"),
+    [
+        ("torque", -11, 3600, "TIMEOUT"),
+        ("torque", -11, 1000, "FAILED"),
+        ("torque", -10, 1000, "OUT_OF_MEMORY"),
+        ("torque", -29, 1000, "FAILED"),
+        ("pbs", -29, 3625, "TIMEOUT"),
+        ("pbs", -28, 100, "TIMEOUT"),
+        ("pbs", -27, 100, "OUT_OF_MEMORY"),
+        ("pbs", -26, 100, "OUT_OF_MEMORY"),
+        ("pbs", 271, 3600, "TIMEOUT"),
+    ],
+)
+def test_states_of_jobs_that_the_server_ended(
+    read_one: ReadOne, writer: str, status: int, seconds: int, state: str
+) -> None:
+    log = E_LINE.replace("Exit_status=0", f"Exit_status={status}")
+    log = log.replace("end=1489669730", f"end={1489668730 + seconds}")
+    job = read_one(log.replace("\n", " run_count=1\n") if writer == "pbs" else log)
+    assert (job.scheduler, job.state, job.exit_code) == (
+        writer, state, status if status < 256 else None,
+    )  # fmt: skip
+
+
+def test_many_attempts_of_one_job_are_found_by_their_start(read: Read) -> None:
+    starts = [1489668730 + 10 * i for i in range(3000)]
+    lines = [
+        E_LINE.replace("start=1489668730", f"start={start}").replace(
+            "end=1489669730", f"end={start + 5}"
+        )
+        for start in starts
+    ]
+    jobs, notes = read("".join(lines + lines[:1000]))
+    assert [job.attempt for job in jobs] == [*range(1, 3001)]
+    assert {job.run_s for job in jobs} == {5.0}
+    assert [note[2] for note in notes] == ["duplicate_records"]

@@ -83,21 +83,21 @@ E_AGAIN = E_LINE.replace("start=1489668730", "start=1489669000") + ""
 def test_openpbs_148_a_rerun_without_usage(read: Read) -> None:
     (first, last), notes = read(f"{S_LINE}{STAMP};R;7.bw;\n{RERUN}{E_AGAIN}", tz="UTC")
     assert notes == []
-    assert (first.state, first.exit_code, first.walltime_s) == ("UNFINISHED", None, None)
+    assert (first.state, first.exit_code, first.walltime_s) == ("ABORTED", None, None)
     assert (last.attempt, last.state, last.walltime_s) == (2, "COMPLETED", 992.0)
 
 
 def test_openpbs_960_and_1965_two_records_of_one_requeue(read: Read) -> None:
     (first, last), notes = read(S_LINE + R_LINE + R_LINE + RERUN + E_AGAIN)
     assert [code for _, _, code, _ in notes] == ["duplicate_records"]
-    assert (first.attempt, first.state, first.exit_code) == (1, "UNFINISHED", -11)
+    assert (first.attempt, first.state, first.exit_code) == (1, "ABORTED", -11)
     assert (last.attempt, last.state, last.exit_code) == (2, "COMPLETED", 0)
 
 
 def test_openpbs_1965_the_second_may_come_after_the_next_start(read: Read) -> None:
     jobs, _ = read(S_LINE + R_LINE + RERUN + R_LINE + E_AGAIN)
     assert [(job.attempt, job.state, job.exit_code) for job in jobs] == [
-        (1, "UNFINISHED", -11), (2, "COMPLETED", 0),
+        (1, "ABORTED", -11), (2, "COMPLETED", 0),
     ]  # fmt: skip
 
 
