@@ -191,12 +191,13 @@ class _Unread(Exception):  # noqa: N818 - not an error of its own: it carries a 
 def _records(task: Task, run_ids: list[str]) -> Iterator[Record | pa.Table]:
     """Yield the records of a source as its parser does, then its diagnostics; note its runs."""
     source, name = task.source, task.parser.name
-    is_empty = True
+    is_empty = True  # but for a run of which nothing is told
     try:
         for record in with_job_ids(task.parser.parse(source), source):
             if isinstance(record, Run):
                 run_ids.append(record.run_id)
-            is_empty = False
+            else:
+                is_empty = False
             yield record
         if is_empty and not any(task.parser.recognises(file.head()) for file in source.files):
             raise InputError(
