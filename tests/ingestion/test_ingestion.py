@@ -305,9 +305,13 @@ def test_a_new_parser_version_reads_again(
     assert set(statuses(ingest(logs, ds)).values()) == {"unchanged"}
 
 
-def test_another_format_reads_again(logs: Path, ds: Path, data: Path) -> None:
-    log = data / "torque" / "synthetic_20260301"
-    ingest(log, ds)
+def test_another_format_reads_again(tmp_path: Path, ds: Path, data: Path) -> None:
+    log = tmp_path / "log"
+    epoch = (
+        "Finished Epoch[1 of 2]: [Training] ce = 0.5 * 100; totalSamplesSeen = 100; epochTime=1.5s"
+    )
+    log.write_text((data / "torque" / "synthetic_20260301").read_text() + epoch + "\n")
+    ingest(log, ds, format="torque")
     (result,) = ingest(log, ds, format="cntk")
     assert (result.format, result.status) == ("cntk", "ingested")
     assert Dataset(ds).read("sources").format.tolist() == ["cntk"]

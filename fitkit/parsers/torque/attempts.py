@@ -94,6 +94,14 @@ class History:
         self.attempts = list(attempts)
         self._of_start: dict[int, Attempt] | None = None
 
+    def __len__(self) -> int:
+        return len(self.attempts)
+
+    @property
+    def is_queued(self) -> bool:
+        """Whether nothing but Q records was told of."""
+        return len(self.attempts) == 1 and self.attempts[0].letters == "Q"
+
     def find_start(self, entry: Entry) -> Attempt | None:
         """The attempt that started when the entry says: a record of it may come late or twice."""
         if entry.start is None or not self.attempts:

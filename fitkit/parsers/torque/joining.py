@@ -159,15 +159,15 @@ class Ledger:
         job_id = closing.job_id
         known = self._attempts.get(job_id)
         start = self._starts.get(job_id)
-        is_queued = isinstance(known, History) and [one.letters for one in known.attempts] == ["Q"]
-        if not (known is None or is_queued or (isinstance(known, History) and not known.attempts)):
+        known = History() if known is None else known
+        if not isinstance(known, History) or (len(known) > 0 and not known.is_queued):
             return False
         if start and not start.says_no_more(closing):
             return False
         if start:
             del self._starts[job_id]
             self._room += len(start.message)
-        letters = ("Q" if is_queued else "") + ("SE" if start else "E")
+        letters = ("Q" if len(known) else "") + ("SE" if start else "E")
         closed = Closed(len(self._files) - 1, line, letters, text, closing)
         self._attempts[job_id] = self._closed.add(closed)
         return True
