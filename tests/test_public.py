@@ -23,7 +23,8 @@ PUBLIC = [
     "SchemaError", "Summary", "compose", "fit", "ingest", "load_model", "term", "validate",
 ]  # fmt: skip
 JOURNEY = [
-    "demo", "record", "ingest", "show", "diagnose", "fit", "predict", "validate", "doctor",
+    "demo", "record", "ingest", "show", "diagnose", "fit", "predict", "validate", "plan",
+    "doctor",
 ]  # fmt: skip
 
 

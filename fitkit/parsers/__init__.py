@@ -6,6 +6,8 @@ from fitkit.errors import AmbiguousFormatError, UnknownFormatError
 from fitkit.parsers.alps import AlpsParser
 from fitkit.parsers.cntk import CntkParser
 from fitkit.parsers.darshan import DarshanParser
+from fitkit.parsers.deeppool import DeeppoolParser
+from fitkit.parsers.graph import GraphParser
 from fitkit.parsers.jobout import JobOutputParser
 from fitkit.parsers.kineto import KinetoParser
 from fitkit.parsers.lightning import LightningParser
@@ -13,6 +15,8 @@ from fitkit.parsers.lsf import LsfParser
 from fitkit.parsers.mlperf import MlperfParser
 from fitkit.parsers.nccl_tests import NcclTestsParser
 from fitkit.parsers.pingpong import PingpongParser
+from fitkit.parsers.pipedream import PipedreamParser
+from fitkit.parsers.piper import PiperParser
 from fitkit.parsers.pytorch import PyTorchParser
 from fitkit.parsers.sacct import SacctParser
 from fitkit.parsers.source import Parser, ProblemLog, Source, SourceFile
@@ -38,7 +42,11 @@ PARSERS: tuple[Parser, ...] = (
     *_LOGS,
     AlpsParser(),
     DarshanParser(),
+    DeeppoolParser(),
+    GraphParser(),
     LsfParser(),
+    PipedreamParser(),
+    PiperParser(),
     SacctParser(),
     SwfParser(),
     TorqueParser(),

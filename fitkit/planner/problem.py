@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -83,12 +84,16 @@ class Problem:
     def __post_init__(self) -> None:
         if not self.layers:
             raise InputError(f"{self.name}: the network has no layer")
-        for layer in self.layers:
-            _check_layer(self.name, layer)
+        for i, layer in enumerate(self.layers):
+            _check_layer(self.called(i), layer)
         for edge in self.edges:
             _check_edge(self, edge)
         largest = max(int(layer.n_gpus[-1]) for layer in self.layers)
         object.__setattr__(self, "max_gpus", largest)
+
+    def called(self, layer: int) -> str:
+        """How messages call a layer: names of layers need not be unique."""
+        return f"{self.name}: layer {layer} ({self.layers[layer].name})"
 
     def with_at_most(self, n_gpus: int) -> Problem:
         """The same problem without the options that need more GPUs.
@@ -99,31 +104,33 @@ class Problem:
             If a layer has no option left: with its name.
         """
         kept = [np.flatnonzero(layer.n_gpus <= n_gpus) for layer in self.layers]
-        for layer, options in zip(self.layers, kept, strict=True):
+        for i, options in enumerate(kept):
             if not len(options):
-                text = f"layer {layer.name} needs {layer.n_gpus[0]} GPUs, of {n_gpus}"
-                raise InputError(f"{self.name}: {text}")
+                least = self.layers[i].n_gpus[0]
+                raise InputError(f"{self.called(i)} needs {least} GPUs, of {n_gpus}")
         return self.with_options(kept)
 
     def with_options(self, kept: Sequence[NDArray[np.intp]]) -> Problem:
         """The same problem with these options (ascending indices) of each layer."""
+        pairs = zip(self.layers, kept, strict=True)
+        whole = [len(options) == layer.n_gpus.size for layer, options in pairs]
+        if all(whole):
+            return self
         layers = tuple(
-            _of(layer, options) for layer, options in zip(self.layers, kept, strict=True)
+            layer if all_of_it else _of(layer, options)
+            for layer, options, all_of_it in zip(self.layers, kept, whole, strict=True)
         )
         edges = tuple(
-            EdgeCosts(
-                edge.src,
-                edge.dst,
-                edge.transfer_s[np.ix_(kept[edge.src], kept[edge.dst])],
-                None
-                if edge.transfer_apart_s is None
-                else edge.transfer_apart_s[np.ix_(kept[edge.src], kept[edge.dst])],
-            )
+            edge
+            if whole[edge.src] and whole[edge.dst]
+            else _between(edge, kept[edge.src][:, None], kept[edge.dst])
             for edge in self.edges
         )
-        return Problem(
-            self.name, self.global_batch, layers, edges, self.step_s, self.small_s, self.warnings
-        )
+        smaller = copy(self)  # what is left of checked numbers needs no second check
+        object.__setattr__(smaller, "layers", layers)
+        object.__setattr__(smaller, "edges", edges)
+        object.__setattr__(smaller, "max_gpus", max(int(one.n_gpus[-1]) for one in layers))
+        return smaller
 
     def evaluate(self, choice: Sequence[int]) -> tuple[float, float]:
         """Time of a step and its GPU-time, in seconds, with the layers one after another.
@@ -162,8 +169,13 @@ def _of(layer: LayerCosts, options: NDArray[np.intp]) -> LayerCosts:
     )
 
 
-def _check_layer(network: str, layer: LayerCosts) -> None:
-    where = f"{network}: layer {layer.name}"
+def _between(edge: EdgeCosts, src: NDArray[np.intp], dst: NDArray[np.intp]) -> EdgeCosts:
+    apart = edge.transfer_apart_s
+    few = None if apart is None else apart[src, dst]
+    return EdgeCosts(edge.src, edge.dst, edge.transfer_s[src, dst], few)
+
+
+def _check_layer(where: str, layer: LayerCosts) -> None:
     if not len(layer.n_gpus):
         raise InputError(f"{where} has no GPU count to choose from")
     if layer.n_gpus[0] < 1 or (np.diff(layer.n_gpus) <= 0).any():
@@ -188,7 +200,8 @@ def _check_edge(problem: Problem, edge: EdgeCosts) -> None:
         text = f"an edge leads from {edge.src} to {edge.dst}, of {n} layers"
         raise InputError(f"{problem.name}: {text}")
     src, dst = problem.layers[edge.src], problem.layers[edge.dst]
-    where = f"{problem.name}: the edge from layer {src.name} to layer {dst.name}"
+    names = f"layer {edge.src} ({src.name}) to layer {edge.dst} ({dst.name})"
+    where = f"{problem.name}: the edge from {names}"
     if edge.src >= edge.dst:
         raise InputError(f"{where} leads backwards: the layers are not in the order of data")
     for table in (edge.transfer_s, edge.transfer_apart_s):

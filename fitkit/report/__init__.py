@@ -21,9 +21,9 @@ from fitkit.display import (
     format_quantity,
     format_scaled,
     format_share,
-    printable,
     scaled_unit,
 )
+from fitkit.report.rendering import render
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -138,43 +138,28 @@ def error_page(page: ErrorPage) -> str:
     str
         The document, to be written as UTF-8.
     """
-    # All are slow to import, and most programs draw no page.
-    import jinja2
-    from plotly.offline import get_plotlyjs
+    from fitkit.report import figures  # slow to import
 
-    from fitkit.report import figures
-
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("fitkit.report"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        finalize=_finalize,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["clip"] = clip
-    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
+    groups = [
+        (by, figures.group_bars(part) if place < figures.MAX_GROUP_CHARTS else None, table)
+        for place, (by, part, table) in enumerate(_group_tables(page.groups))
+    ]
+    scatter = figures.scatter(page.rows)
     shares = _shares(page.breakdown)
-    return environment.get_template("error_report.html.j2").render(
+    breakdown = figures.breakdown_bars(shares)
+    return render(
+        "error_report.html.j2",
         page=page,
         overall=_table("All predictions", page.overall),
         baselines=_table("Beside the baselines", page.baselines),
-        scatter=figures.scatter(page.rows),
+        scatter=scatter,
         worst=_worst_table(page.rows),
-        groups=[
-            (by, figures.group_bars(part) if place < figures.MAX_GROUP_CHARTS else None, table)
-            for place, (by, part, table) in enumerate(_group_tables(page.groups))
-        ],
+        groups=groups,
         parameters=_parameter_table(page.parameters),
-        breakdown=figures.breakdown_bars(shares),
+        breakdown=breakdown,
         shares=_share_table(shares),
-        plotly_js=get_plotlyjs,
+        has_charts=bool(scatter or groups or breakdown),
     )
-
-
-def _finalize(value: Any) -> Any:
-    """Clean what the template prints, except its own markup, a subclass of ``str``."""
-    return printable(value) if type(value) is str else value
 
 
 # --- tables -----------------------------------------------------------------------------------

@@ -206,7 +206,7 @@ def _scatter_layout(times: pd.DataFrame) -> dict[str, Any]:
         "zeroline": False,
     }
     measured, predicted = {"title": {"text": "measured"}}, {"title": {"text": "predicted"}}
-    return _layout(xaxis=axis | measured, yaxis=axis | predicted | {"scaleanchor": "x"})
+    return chart_layout(xaxis=axis | measured, yaxis=axis | predicted | {"scaleanchor": "x"})
 
 
 def _time_ticks(low: float, high: float) -> tuple[list[float], list[str]]:
@@ -349,7 +349,7 @@ def _axis_limit(percents: Floats) -> float:
 def _bar_layout(names: Iterable[object], title: str, limit: float) -> dict[str, Any]:
     """Set the bars from top to bottom by place, not by name, as two names may look alike."""
     labels = [label(name, NAME_WIDTH) for name in names]
-    return _layout(
+    return chart_layout(
         xaxis={"range": [0, limit], "ticksuffix": " %", "title": {"text": title}, "nticks": 8},
         yaxis={
             "tickvals": list(range(len(labels))),
@@ -378,7 +378,7 @@ def _packed(values: npt.ArrayLike) -> dict[str, str]:
     return {"dtype": "f4", "bdata": base64.b64encode(data.tobytes()).decode("ascii")}
 
 
-def _layout(**parts: Any) -> dict[str, Any]:
+def chart_layout(**parts: Any) -> dict[str, Any]:
     """Add what all charts share: the page's font, no background, the legend below."""
     for name in ("xaxis", "yaxis"):
         axis = {"automargin": True, "gridcolor": "rgba(128,136,144,0.25)", **parts[name]}

@@ -101,8 +101,8 @@ def test_status_0_when_unrecognised_files_lie_among_the_logs(fitkit_run: Run, lo
     assert warning == "warning: notes.txt: unknown format"
     assert hint == (
         "  known formats: cntk, hugging_face, kineto, lightning, mlperf, nccl_tests, "
-        "pingpong, pytorch, training_log, alps, darshan, lsf, sacct, swf, torque, jobout; "
-        "--format NAME reads it as one, --mapping FILE as a table"
+        "pingpong, pytorch, training_log, alps, darshan, deeppool, graph, lsf, pipedream, piper, "
+        "sacct, swf, torque, jobout; --format NAME reads it as one, --mapping FILE as a table"
     )
 
 
