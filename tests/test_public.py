@@ -24,7 +24,7 @@ PUBLIC = [
 ]  # fmt: skip
 JOURNEY = [
     "demo", "record", "ingest", "show", "diagnose", "fit", "predict", "validate", "plan",
-    "doctor",
+    "share", "doctor",
 ]  # fmt: skip
 
 

@@ -26,6 +26,7 @@ VERBS = {
     "predict": "Predict times with intervals from a fitted model.",
     "validate": "Prediction error on held-out runs, beside baselines and noise.",
     "plan": "GPUs per layer at a constant global batch, and the frontier of plans.",
+    "share": "A planned job and background jobs on one cluster: throughput and slowdown.",
     "doctor": "Show versions, extras and machine facts.",
 }
 # Arrow's own allocator keeps what it has freed: 50 MB behind a log of 300 MB.

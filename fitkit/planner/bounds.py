@@ -1,4 +1,4 @@
-"""Which options and changes of a chain no plan of the frontier has.
+"""Which options of a chain, and which partial plans, lead to no plan that is wanted.
 
 A few plans are known, each the best for some price of GPU-time; what is to be on the frontier
 beside them has to come in under the corner between two neighbours (the triangles of the two-phase
@@ -10,16 +10,19 @@ on the frontier is lost.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fitkit.planner.chain import links
 from fitkit.planner.factors import Factor, Tables
-from fitkit.planner.labels import least
+from fitkit.planner.labels import Labels, least, picked
 from fitkit.planner.problem import Floats
 
 N_PRICES = 64
+FEW = 10  # prices that every partial plan is looked at with
 MARGIN = 1e-12  # share by which rounding may move a sum
 NOTHING = 1e-30  # a weight that forbidden combinations stay infinite with
 
@@ -36,36 +39,101 @@ class Prices:
         return self.time[:, None, None] * link.time + self.gpu[:, None, None] * link.gpu
 
 
-def narrowed(tables: Tables) -> Tables:
-    """A chain without the combinations of options that no plan of its frontier has.
+Prune = Callable[[Labels], Labels]
 
-    A part of the step that keeps all its GPUs counts with the largest count of the two layers.
+
+def narrowed(tables: Tables, budget: float | None = None) -> tuple[Tables, Prune | None]:
+    """A chain without the combinations of options that no plan wanted has.
+
+    And a function that drops the partial plans, of one open layer, that lead to none. A part of
+    the step that keeps all its GPUs counts with the largest GPU count so far.
+
+    Parameters
+    ----------
+    tables
+        The chain.
+    budget
+        Only the fastest plan within this GPU-time, in ticks, is wanted; without it the frontier.
     """
     step = tables.problem.step_s / tables.tick_s
     chain = links(tables)
     time, gpu = _known_plans(tables, chain, step)
     if not time.size:
-        return tables
-    # Between two neighbours a plan has to be under their corner; else faster than the first or
-    # cheaper than the last.
+        return tables, None
+    if budget is None:
+        goal = _under_corners(time, gpu)
+        every = -(-time.size // FEW)
+        for_labels = _under_corners(time[::every], gpu[::every])
+    else:
+        goal = for_labels = _within(time, gpu, budget)
+    factors = _hopeful(tables, chain, goal, step)
+    prices = for_labels.prices
+    rests = _rests(tables, chain, prices)
+
+    def prune(labels: Labels) -> Labels:
+        own_gpu = labels.gpu if labels.widest is None else labels.gpu + step * labels.widest
+        value = rests[labels.scope[0]][:, labels.cell]
+        value += prices.time[:, None] * labels.time
+        value += prices.gpu[:, None] * own_gpu
+        return picked(labels, np.flatnonzero(for_labels.is_near(value)))
+
+    return Tables(tables.problem, tables.tick_s, factors), prune
+
+
+def _hopeful(tables: Tables, chain: list[Factor], goal: Goal, step: float) -> tuple[Factor, ...]:
+    """The tables, infinite where every path through two options is too long for the goal."""
+    prices = goal.prices
+    reached = np.zeros((prices.time.size, 1))
+    factors = []
+    for layer, (link, rest) in enumerate(zip(chain, _rests(tables, chain, prices), strict=True)):
+        to_here = reached[:, :, None] + prices.of(link)
+        widest = tables.widest(link) if layer else tables.widest(link)[None]
+        value = to_here + rest[:, None, :] + (prices.gpu * step)[:, None, None] * widest
+        factors.append(_as_before(link, np.where(goal.is_near(value), link.time, np.inf)))
+        reached = to_here.min(axis=1)
+    return tuple(factors)
+
+
+@dataclass(frozen=True, eq=False)
+class Goal:
+    """Values at some prices that a plan has to stay below to be worth having."""
+
+    prices: Prices
+    tops: Floats
+    at_all: bool
+    """Below all of them; else below any."""
+
+    def is_near(self, values: Floats) -> NDArray[np.bool_]:
+        """Which may be, an axis for the prices first."""
+        tops = self.tops.reshape((-1,) + (1,) * (values.ndim - 1)) * (1 + MARGIN)
+        below = values <= tops
+        return np.asarray(below.all(axis=0) if self.at_all else below.any(axis=0))
+
+
+def _under_corners(time: Floats, gpu: Floats) -> Goal:
+    """Between two known plans under their corner; else faster or cheaper than all."""
     prices = Prices(
         np.concatenate([gpu[:-1] - gpu[1:], [1.0, NOTHING]]),
         np.concatenate([time[1:] - time[:-1], [NOTHING, 1.0]]),
     )
     between = prices.time[:-2] * time[1:] + prices.gpu[:-2] * gpu[:-1]
-    corners = np.concatenate([between, [time[0], gpu[-1]]]) * (1 + MARGIN)
-    rests = _rests(tables, chain, prices)
-    reached = np.zeros((prices.time.size, 1))
-    factors = []
-    for layer, (link, rest) in enumerate(zip(chain, rests, strict=True)):
-        to_here = reached[:, :, None] + prices.of(link)
-        widest = tables.widest(link) if layer else tables.widest(link)[None]
-        least_value = to_here + rest[:, None, :] + (prices.gpu * step)[:, None, None] * widest
-        is_hopeful = (least_value <= corners[:, None, None]).any(axis=0)
-        time_left = np.where(is_hopeful, link.time, np.inf)
-        factors.append(_as_before(link, time_left))
-        reached = to_here.min(axis=1)
-    return Tables(tables.problem, tables.tick_s, tuple(factors))
+    return Goal(prices, np.concatenate([between, [time[0], gpu[-1]]]), at_all=False)
+
+
+def _within(time: Floats, gpu: Floats, budget: float) -> Goal:
+    """Not slower than the fastest known plan within a budget, nor dearer than this."""
+    fitting = np.flatnonzero(gpu <= budget)
+    best = time[fitting[0]] if fitting.size else np.inf
+    prices = Prices(
+        np.concatenate([gpu[:-1] - gpu[1:], [1.0, NOTHING]]),
+        np.concatenate([time[1:] - time[:-1], [NOTHING, 1.0]]),
+    )
+    near = np.arange(time.size + 1)
+    if fitting.size:
+        distance = np.abs(np.arange(time.size - 1) - fitting[0] + 0.5)
+        near = np.concatenate([np.argsort(distance)[:FEW], [time.size - 1, time.size]])
+    prices = Prices(prices.time[near], prices.gpu[near])
+    return Goal(prices, prices.time * best + prices.gpu * budget, at_all=True)
 
 
 def _as_before(link: Factor, time: Floats) -> Factor:
@@ -82,7 +150,8 @@ def _known_plans(tables: Tables, chain: list[Factor], step: float) -> tuple[Floa
     layers = tables.problem.layers
     largest = tables.problem.max_gpus
     counts = sorted({int(g) for layer in layers for g in layer.n_gpus}) if step else [largest]
-    price = np.concatenate([[NOTHING], np.geomspace(1e-2 / largest, 10.0, N_PRICES // len(counts))])
+    some = np.geomspace(1e-2 / largest, 10.0, N_PRICES // len(counts))
+    price = np.concatenate([[NOTHING], some, [1 / NOTHING]])
     most = np.repeat(counts, price.size)
     prices = Prices(np.ones(most.size), np.tile(price, len(counts)))
     rows = np.arange(most.size)[:, None]

@@ -41,11 +41,11 @@ def fastest_chain_of_few_changes(
     best[0] = 0.0
     origins = []
     for link in chain:
-        value = link.weighed(weights)
-        n_before, n = value.shape
-        stayed = best[:, :, None] + np.where(link.changes == 0, value, np.inf)
+        table = link.weighed(weights)
+        n_before, n = table.shape
+        stayed = best[:, :, None] + np.where(link.changes == 0, table, np.inf)
         moved = np.full_like(stayed, np.inf)
-        moved[1:] = best[:-1, :, None] + np.where(link.changes == 0, np.inf, value)
+        moved[1:] = best[:-1, :, None] + np.where(link.changes == 0, np.inf, table)
         both = np.concatenate([stayed, moved], axis=1)  # from the same row, from the row above
         source = both.argmin(axis=1)
         best = both.min(axis=1)

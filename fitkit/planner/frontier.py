@@ -16,20 +16,26 @@ from fitkit.planner.labels import Labels, decided, joined, undominated
 
 
 def frontier_labels(
-    tables: Tables, max_changes: int | None = None, *, with_widest: bool = False
+    tables: Tables,
+    max_changes: int | None = None,
+    *,
+    with_widest: bool = False,
+    budget: float | None = None,
 ) -> Labels:
     """The complete plans of the frontier; none if the limits forbid every plan.
 
     ``Labels.choices`` gives their options. With ``with_widest`` there is a frontier for each
-    largest GPU count: GPU-time that depends on it can then be added.
+    largest GPU count: GPU-time that depends on it can then be added. With a
+    ``budget`` of GPU-time (in ticks) plans other than the fastest within it may be missing.
 
     Raises
     ------
     TooManyLabels
         If there are too many partial plans to keep.
     """
+    prune = None
     if tables.problem.is_chain and max_changes is None:
-        tables = narrowed(tables)
+        tables, prune = narrowed(tables, budget)
     sizes = tables.sizes
     order = order_of(tables)
     rank = {layer: position for position, layer in enumerate(order)}
@@ -42,6 +48,8 @@ def frontier_labels(
         together = _all_joined(of[layer], sizes, max_changes)
         done = undominated(decided(together, layer, sizes))
         if done.scope:
+            if prune is not None:
+                done = prune(done)
             of[min(done.scope, key=rank.__getitem__)].append(done)
         else:
             finished.append(done)

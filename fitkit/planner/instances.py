@@ -65,7 +65,7 @@ def problem_from_json(content: object) -> Problem:
     name = str(content.get("model", "instance"))
     global_batch = _integer(content, "global_batch", "the file")
     layers = _list(content, "layers", "the file")
-    edges = _list(content, "edges", "the file")
+    edges = _list(content, "edges", "the file", may_be_empty=True)
     order = _ordered(layers)
     costs = [_layer(layers[i], _place(layers[i], i), global_batch) for i in order]
     index = {layers[i]["id"]: position for position, i in enumerate(order)}

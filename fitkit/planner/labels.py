@@ -15,7 +15,7 @@ from fitkit.planner.problem import Floats
 Indices = NDArray[np.intp]
 Scope = tuple[int, ...]
 
-MOST_LABELS = 4_000_000  # of one step, some 200 MB
+MOST_LABELS = 1_000_000  # put together in one step: some 100 MB, a second
 
 
 class TooManyLabels(Exception):  # noqa: N818 - a signal between modules, not an error

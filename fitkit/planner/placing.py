@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from fitkit.errors import InputError
 from fitkit.planner.blocks import SOURCE, Branches, Edge, Knot, Piece, Series, taken_apart
 from fitkit.planner.elimination import TooEntangled, entangled
 from fitkit.planner.lanes import MOST_LANES, Apart, Lane, LaneCosts, chosen, ends_of, everything
-from fitkit.planner.limits import Limits
+from fitkit.planner.limits import GIB, Limits
 from fitkit.planner.plan import PlannedLayer, Schedule
 from fitkit.planner.problem import Floats, Problem
 from fitkit.planner.reasons import impossible
@@ -25,7 +27,8 @@ def lane_schedule(problem: Problem, limits: Limits, n_gpus: int) -> Schedule:
     Raises
     ------
     InputError
-        If no plan keeps the amplification limit, or the layers are too entangled.
+        If no plan keeps the amplification limit, the layers are too entangled, or the fastest
+        plan does not fit in memory.
     ValueError
         If there are limits that such plans are not searched under.
     """
@@ -44,9 +47,25 @@ def lane_schedule(problem: Problem, limits: Limits, n_gpus: int) -> Schedule:
     placing = _Placing(costs)
     end_s, last_s = placing.put(whole, (0, 0), place, 0.0)
     layers = tuple(placing.layers[i] for i in range(len(problem.layers)))
+    _check_memory(problem, limits, layers)
     gpu_s = sum((one.transfer_s + one.compute_s + one.sync_s) * one.n_gpus for one in layers)
     widest = max(one.n_gpus for one in layers)
     return Schedule(problem.step_s + end_s + last_s, gpu_s + problem.step_s * widest, layers)
+
+
+def _check_memory(problem: Problem, limits: Limits, layers: Sequence[PlannedLayer]) -> None:
+    """The layers of each GPU together."""
+    if limits.memory_bytes is None:
+        return
+    held = np.zeros(1 + max(layer.gpus[-1] for layer in layers))
+    for layer, costs in zip(layers, problem.layers, strict=True):
+        assert costs.memory_bytes is not None  # noqa: S101 - refused before
+        held[list(layer.gpus)] += costs.memory_bytes[costs.n_gpus == layer.n_gpus]
+    most = float(held.max())
+    if most > limits.memory_bytes:
+        text = f"the fastest plan in lanes holds {most / GIB:.3g} GiB on GPU {int(held.argmax())}"
+        hint = f"allow at least {most:.0f} bytes, or plan without parallel_branches"
+        raise InputError(f"{problem.name}: {text}", hint)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fitkit.display import Summary
+    from fitkit.planner.timeline import BackgroundSpan
 
 
 @dataclass(frozen=True)
@@ -59,3 +66,47 @@ class Plan(Schedule):
     baselines: dict[str, Schedule] = field(default_factory=dict)
     """``data_parallel``, ``single_gpu``, ``best_static``: those that are possible."""
     warnings: tuple[str, ...] = ()
+
+    def summary(self) -> Summary:
+        """The plan as facts and tables, for a terminal, a notebook or a page."""
+        from fitkit.planner.looking import plan_summary  # here: a search draws nothing
+
+        return plan_summary(self)
+
+    def to_json(self) -> dict[str, Any]:
+        """The document that ``fitkit plan --json`` prints; times in seconds."""
+        from fitkit.planner.looking import plan_json
+
+        return plan_json(self)
+
+    def to_html(
+        self, path: Path | str, *, background: Sequence[BackgroundSpan] = (), command: str = ""
+    ) -> None:
+        """Write a page of the GPUs over time, the frontier and the layers.
+
+        Parameters
+        ----------
+        path
+            The file; the page needs nothing else.
+        background
+            What other jobs do on the GPUs.
+        command
+            What made the plan; shown at the end of the page.
+        """
+        from fitkit.planner.looking import plan_html
+
+        plan_html(self, path, background=background, command=command)
+
+    def to_trace(self, path: Path | str, *, background: Sequence[BackgroundSpan] = ()) -> None:
+        """Write a step as a trace for Perfetto or chrome://tracing.
+
+        Parameters
+        ----------
+        path
+            The file.
+        background
+            What other jobs do on the GPUs.
+        """
+        from fitkit.planner.looking import plan_trace
+
+        plan_trace(self, path, background=background)

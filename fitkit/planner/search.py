@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from fitkit.errors import InputError
 from fitkit.planner.factors import tabulate
 from fitkit.planner.instances import read_instance
 from fitkit.planner.limits import Limits, allowed, check_gpus
@@ -17,15 +19,20 @@ from fitkit.planner.reasons import impossible, too_dear
 from fitkit.planner.schedules import baselines, extrapolated, serial_schedule
 from fitkit.planner.serial import Frontier, best_choice, undominated_plans
 
+if TYPE_CHECKING:
+    from fitkit.planner.network import Network
+
 SERIAL = "serial: layers one after another, each on the first GPUs"
 LANES = "lanes: branches from a fork to its join beside each other, in lanes of whole GPUs"
 MANY = "there are too many plans to keep all"
 
 
 def plan(
-    problem: Problem | str | os.PathLike[str],
+    problem: Problem | str | os.PathLike[str] | Any,
     *,
+    network: Network | None = None,
     n_gpus: int | None = None,
+    global_batch: int | None = None,
     amplification: float | None = None,
     gpu_time_budget: float | None = None,
     memory_bytes: float | None = None,
@@ -33,6 +40,7 @@ def plan(
     gpu_counts: Sequence[int] | None = None,
     parallel_branches: bool = False,
     frontier: bool = False,
+    **costs: Any,
 ) -> Plan:
     """Find the GPU count of each layer that makes a step fastest, within the limits.
 
@@ -42,7 +50,11 @@ def plan(
     Parameters
     ----------
     problem
-        The costs of all layers, or a file of them (`read_instance`).
+        The costs of all layers, or a file of them (`read_instance`). With ``network`` a fitted
+        model of its layers, or a table of their measured times.
+    network, global_batch, costs
+        The network and the samples of a step, and what else its costs depend on: see
+        `fitkit.planner.costs.problem_from_models`.
     n_gpus
         GPUs of the cluster; without it as many as the largest option of a layer.
     amplification
@@ -74,7 +86,13 @@ def plan(
     ValueError
         If an argument is out of its range, or two of them exclude each other.
     """
-    if not isinstance(problem, Problem):
+    if network is not None:
+        made = {"n_gpus": n_gpus, "global_batch": global_batch, "gpu_counts": gpu_counts}
+        problem = _of_network(network, problem, made | costs)
+    elif global_batch is not None or costs:
+        names = ", ".join([*costs] if global_batch is None else ["global_batch", *costs])
+        raise ValueError(f"{names}: only with network; a problem has its own")
+    elif not isinstance(problem, Problem):
         problem = read_instance(Path(problem))
     counts = None if gpu_counts is None else tuple(gpu_counts)
     limits = Limits(amplification, gpu_time_budget, memory_bytes, max_changes, counts)
@@ -88,7 +106,10 @@ def plan(
         if frontier:
             raise ValueError("the frontier is that of serial plans: not with parallel_branches")
         found = lane_schedule(possible, limits, n_gpus)
-        beside["serial"] = _serial(possible, limits, said, frontier=False)[0]
+        try:
+            beside["serial"] = _serial(possible, limits, said, frontier=False)[0]
+        except InputError as error:  # a join counts all that moves into it, one after another
+            said.append(f"no serial plan beside it: {error}")
     else:
         found, points = _serial(possible, limits, said, frontier=frontier)
     return Plan(
@@ -105,6 +126,15 @@ def plan(
     )
 
 
+def _of_network(network: Network, model: Any, options: dict[str, Any]) -> Problem:
+    from fitkit.planner.costs import problem_from_models  # here: it brings pandas and the models
+
+    for name in ("n_gpus", "global_batch"):
+        if options[name] is None:
+            raise ValueError(f"{name} has to be given for a network")
+    return problem_from_models(network, layer_model=model, **options)
+
+
 def _serial(
     problem: Problem, limits: Limits, said: list[str], *, frontier: bool
 ) -> tuple[Schedule, tuple[FrontierPoint, ...]]:
@@ -115,7 +145,9 @@ def _serial(
         raise impossible(problem, limits)
     budget = limits.gpu_time_budget
     is_too_dear = budget is not None and problem.evaluate(choice)[1] > budget
-    points = undominated_plans(problem, limits) if frontier or is_too_dear else None
+    points = None
+    if frontier or is_too_dear:
+        points = undominated_plans(problem, limits, is_budget_all=not frontier)
     if points is not None and budget is not None and is_too_dear:
         choice = _within(problem, limits, points, said)
     if not fits(problem, limits, choice):

@@ -16,7 +16,7 @@ from fitkit.planner.limits import Limits
 from fitkit.planner.problem import Floats, Problem
 
 STRAIGHT = 1e-9  # a plan this share below the line between two others lies on it
-MOST_POINTS = 500  # of a convex frontier
+MOST_POINTS = 200  # of a convex frontier
 
 Point = tuple[float, float, tuple[int, ...]]
 
@@ -67,8 +67,11 @@ def best_choice(tables: Tables, weights: Weights, max_changes: int | None) -> li
     return [int(k) for k in best.choices(len(tables.sizes))[0]]
 
 
-def undominated_plans(problem: Problem, limits: Limits) -> Frontier:
+def undominated_plans(problem: Problem, limits: Limits, *, is_budget_all: bool = False) -> Frontier:
     """All plans that are not both slower and dearer than another; empty if none is allowed.
+
+    With ``is_budget_all`` perhaps only the fastest of them within the GPU-time budget: that is
+    found sooner.
 
     Exact; where the partial plans are too many to keep, only the plans on the convex hull, which
     are the best ones for some price of GPU-time.
@@ -76,7 +79,12 @@ def undominated_plans(problem: Problem, limits: Limits) -> Frontier:
     tables = tabulate(problem, limits.amplification)
     n = len(problem.layers)
     try:
-        labels = frontier_labels(tables, limits.max_changes, with_widest=problem.step_s > 0)
+        labels = frontier_labels(
+            tables,
+            limits.max_changes,
+            with_widest=problem.step_s > 0,
+            budget=_ticks(tables, limits.gpu_time_budget) if is_budget_all else None,
+        )
     except TooManyLabels:
         return _convex_frontier(problem, limits)
     iter_s = labels.time * tables.tick_s + problem.step_s
@@ -90,6 +98,11 @@ def cheapest(problem: Problem, limits: Limits) -> float:
     """The least GPU-time of all plans that the other limits allow; infinite if there is none."""
     found = [point[1] for part in _capped(problem) if (point := _cheapest(part, limits))]
     return min(found, default=np.inf)
+
+
+def _ticks(tables: Tables, gpu_s: float | None) -> float | None:
+    """A bit more than the budget: what is dropped is dearer without doubt."""
+    return None if gpu_s is None else gpu_s * (1 + STRAIGHT) / tables.tick_s
 
 
 def _weigher(weights: Weights) -> Callable[[Factor], Factor]:

@@ -79,7 +79,10 @@ def _bars(kind: str, spans: pd.DataFrame, rows: pd.Series, scale: float) -> dict
     ]
     marker: dict[str, Any] = {"color": colour, "line": {"width": 0}}
     if pattern:
-        marker["pattern"] = {"shape": pattern, "size": 5, "solidity": 0.25, "fgcolor": "#ffffff"}
+        marker["pattern"] = {
+            "shape": pattern, "size": 5, "solidity": 0.25, "fgcolor": "#ffffff",
+            "bgcolor": colour,  # else what is between the strokes is not drawn
+        }  # fmt: skip
     return {
         "type": "bar",
         "orientation": "h",

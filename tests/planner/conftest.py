@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 import numpy as np
 import pytest
 
@@ -107,6 +105,3 @@ def small_chain() -> Problem:
     change = np.array([[0.0, 1.0], [1.0, 0.0]])
     edges = (EdgeCosts(0, 1, change, change + 1), EdgeCosts(1, 2, change, change + 1))
     return Problem("small", 4, layers, edges)
-
-
-MakeDiamond = Callable[[Sequence[float]], Problem]

@@ -12,22 +12,103 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from fitkit.planner.problem import Problem
 
 
-@dataclass
-class Rows:
-    """Linear constraints ``row @ x <= top`` (or ``==``), written one after another."""
+class Program:
+    """One binary for each option of a layer, one number for each pair of options of an edge.
 
-    n: int
-    rows: list[np.ndarray]
-    low: list[float]
-    top: list[float]
+    The last variable is the largest GPU count.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.node: dict[tuple[int, int], int] = {}
+        self.pair: dict[tuple[int, int, int], int] = {}
+        for i, layer in enumerate(problem.layers):
+            for k in range(layer.n_gpus.size):
+                self.node[i, k] = len(self.node)
+        for e, edge in enumerate(problem.edges):
+            for a, b in np.ndindex(edge.transfer_s.shape):
+                self.pair[e, a, b] = len(self.node) + len(self.pair)
+        self.widest = len(self.node) + len(self.pair)
+        self.rows: list[np.ndarray] = []
+        self.low: list[float] = []
+        self.top: list[float] = []
+        self._link()
 
     def add(self, entries: dict[int, float], top: float, low: float = -np.inf) -> None:
-        row = np.zeros(self.n)
+        row = np.zeros(self.widest + 1)
         for i, value in entries.items():
             row[i] += value
         self.rows.append(row)
         self.low.append(low)
         self.top.append(top)
+
+    def _link(self) -> None:
+        """One option for each layer; the pairs of an edge are those of its layers."""
+        for i, layer in enumerate(self.problem.layers):
+            options = {self.node[i, k]: float(g) for k, g in enumerate(layer.n_gpus)}
+            self.add(dict.fromkeys(options, 1.0), 1.0, 1.0)
+            self.add(options | {self.widest: -1.0}, 0.0)
+        for e, edge in enumerate(self.problem.edges):
+            n_src, n_dst = edge.transfer_s.shape
+            for a in range(n_src):
+                row = {self.pair[e, a, b]: 1.0 for b in range(n_dst)}
+                self.add(row | {self.node[edge.src, a]: -1.0}, 0.0, 0.0)
+            for b in range(n_dst):
+                row = {self.pair[e, a, b]: 1.0 for a in range(n_src)}
+                self.add(row | {self.node[edge.dst, b]: -1.0}, 0.0, 0.0)
+
+    def times(self) -> dict[int, float]:
+        layers, edges = self.problem.layers, self.problem.edges
+        time = {v: float(layers[i].time_s[k]) for (i, k), v in self.node.items()}
+        return time | {
+            v: float(edges[e].transfer_s[a, b]) for (e, a, b), v in self.pair.items()
+        }  # fmt: skip
+
+    def keep_budget(self, budget: float) -> None:
+        layers, edges = self.problem.layers, self.problem.edges
+        gpus = {v: int(layers[i].n_gpus[k]) for (i, k), v in self.node.items()}
+        gpus |= {v: int(layers[edges[e].dst].n_gpus[b]) for (e, _, b), v in self.pair.items()}
+        row = {v: time_s * gpus[v] for v, time_s in self.times().items()}
+        self.add(row | {self.widest: self.problem.step_s}, budget)
+
+    def keep_changes(self, most: int) -> None:
+        layers, edges = self.problem.layers, self.problem.edges
+        row = {
+            v: float(layers[edges[e].src].n_gpus[a] != layers[edges[e].dst].n_gpus[b])
+            for (e, a, b), v in self.pair.items()
+        }
+        self.add(row, most)
+
+    def keep_memory(self, limit: float) -> None:
+        layers = self.problem.layers
+        self.add({v: float(layers[i].memory_bytes[k]) for (i, k), v in self.node.items()}, limit)
+
+    def keep_amplification(self, limit: float) -> None:
+        """(moved + time) x GPUs <= limit x reference wherever an option is taken."""
+        for (i, k), v in self.node.items():
+            layer = self.problem.layers[i]
+            if layer.reference_s > self.problem.small_s:
+                row = {v: float(layer.time_s[k] - limit * layer.reference_s / layer.n_gpus[k])}
+                for (e, a, b), w in self.pair.items():
+                    edge = self.problem.edges[e]
+                    if edge.dst == i and b == k:
+                        row[w] = float(edge.transfer_s[a, b])
+                self.add(row, 0.0)
+
+    def least(self) -> float | None:
+        cost = np.zeros(self.widest + 1)
+        for v, time_s in self.times().items():
+            cost[v] = time_s
+        whole = np.arange(self.widest + 1) < len(self.node)
+        top = np.where(np.arange(self.widest + 1) < self.widest, 1.0, np.inf)
+        found = milp(
+            cost,
+            integrality=whole.astype(int),
+            bounds=Bounds(np.zeros(self.widest + 1), top),
+            constraints=LinearConstraint(np.array(self.rows), self.low, self.top),
+            options={"mip_rel_gap": 0.0},
+        )
+        return float(found.fun) + self.problem.step_s if found.success else None
 
 
 def fastest_by_milp(
@@ -38,82 +119,17 @@ def fastest_by_milp(
     max_changes: int | None = None,
     memory_bytes: float | None = None,
 ) -> float | None:
-    """The least time of a step; None if there is no plan.
-
-    One binary for each option of a layer, one number for each pair of options of an edge, and the
-    largest GPU count.
-    """
-    node = [
-        (i, k) for i, layer in enumerate(problem.layers) for k in range(layer.n_gpus.size)
-    ]  # fmt: skip
-    pair = [
-        (e, a, b)
-        for e, edge in enumerate(problem.edges)
-        for a in range(edge.transfer_s.shape[0])
-        for b in range(edge.transfer_s.shape[1])
-    ]
-    y = {key: i for i, key in enumerate(node)}
-    z = {key: len(node) + i for i, key in enumerate(pair)}
-    n = len(node) + len(pair) + 1
-    widest = n - 1
-    rows = Rows(n, [], [], [])
-    for i, layer in enumerate(problem.layers):
-        options = range(layer.n_gpus.size)
-        rows.add({y[i, k]: 1.0 for k in options}, 1.0, 1.0)
-        rows.add({y[i, k]: float(layer.n_gpus[k]) for k in options} | {widest: -1.0}, 0.0)
-    for e, edge in enumerate(problem.edges):
-        n_src, n_dst = edge.transfer_s.shape
-        for a in range(n_src):
-            rows.add({z[e, a, b]: 1.0 for b in range(n_dst)} | {y[edge.src, a]: -1.0}, 0.0, 0.0)
-        for b in range(n_dst):
-            rows.add({z[e, a, b]: 1.0 for a in range(n_src)} | {y[edge.dst, b]: -1.0}, 0.0, 0.0)
-    time = {y[i, k]: float(problem.layers[i].time_s[k]) for i, k in node}
-    time |= {z[e, a, b]: float(problem.edges[e].transfer_s[a, b]) for e, a, b in pair}
-    gpus = {y[i, k]: int(problem.layers[i].n_gpus[k]) for i, k in node}
-    gpus |= {z[e, a, b]: int(problem.layers[problem.edges[e].dst].n_gpus[b]) for e, a, b in pair}
-    if gpu_time_budget is not None:
-        gpu_s = {v: time[v] * gpus[v] for v in time}
-        rows.add(gpu_s | {widest: problem.step_s}, gpu_time_budget)
-    if max_changes is not None:
-        rows.add({z[e, a, b]: _differs(problem, e, a, b) for e, a, b in pair}, max_changes)
-    if memory_bytes is not None:
-        rows.add({y[i, k]: float(problem.layers[i].memory_bytes[k]) for i, k in node}, memory_bytes)
+    """The least time of a step; None if there is no plan."""
+    program = Program(problem)
     if amplification is not None:
-        _limit(problem, amplification, rows, y, z)
-    c = np.zeros(n)
-    for v, value in time.items():
-        c[v] = value
-    whole = np.concatenate([np.ones(len(node)), np.zeros(len(pair) + 1)])
-    top = np.concatenate([np.ones(n - 1), [np.inf]])
-    found = milp(
-        c,
-        integrality=whole,
-        bounds=Bounds(np.zeros(n), top),
-        constraints=LinearConstraint(np.array(rows.rows), rows.low, rows.top),
-        options={"mip_rel_gap": 0.0},
-    )
-    return float(found.fun) + problem.step_s if found.success else None
-
-
-def _differs(problem: Problem, e: int, a: int, b: int) -> float:
-    edge = problem.edges[e]
-    return float(problem.layers[edge.src].n_gpus[a] != problem.layers[edge.dst].n_gpus[b])
-
-
-def _limit(
-    problem: Problem, limit: float, rows: Rows, y: dict[tuple[int, int], int], z: dict
-) -> None:
-    """(moved + time) x GPUs <= limit x reference wherever an option is taken."""
-    for i, layer in enumerate(problem.layers):
-        if layer.reference_s <= problem.small_s:
-            continue
-        for k, g in enumerate(layer.n_gpus):
-            row = {y[i, k]: float(layer.time_s[k] - limit * layer.reference_s / g)}
-            for e, edge in enumerate(problem.edges):
-                if edge.dst == i:
-                    for a in range(edge.transfer_s.shape[0]):
-                        row[z[e, a, k]] = float(edge.transfer_s[a, k])
-            rows.add(row, 0.0)
+        program.keep_amplification(amplification)
+    if gpu_time_budget is not None:
+        program.keep_budget(gpu_time_budget)
+    if max_changes is not None:
+        program.keep_changes(max_changes)
+    if memory_bytes is not None:
+        program.keep_memory(memory_bytes)
+    return program.least()
 
 
 @dataclass(frozen=True)

@@ -83,6 +83,13 @@ def test_parts_longer_than_the_layer_are_named(chain: Chain) -> None:
         stages_of(Schedule(0.5e-3, 0.0, (bad,)))
 
 
+def test_what_moves_before_a_join_is_no_work_of_its_gpus() -> None:
+    join = PlannedLayer(1, "l1", "concat", 1, 3.0, 4.5, 2.0, 1.0, 0.0, 1.0, (0,))
+    last = stages_of(Schedule(4.5, 0.0, (placed(0, (0, 1), 0.0, 1.0), join)))[-1]
+    assert last.lag_s == 2
+    assert [(one.kind, one.work_s) for one in last.tasklets] == [("transfer", 0.5), ("compute", 1)]
+
+
 def test_two_passes_keep_the_time_of_the_step_and_of_each_gpu(chain: Chain) -> None:
     whole = chain((4, 0, 3, 0.5), (1, 0.4, 6, 0), (2, 0.2, 3, 0.3))
     split = two_passes(whole, forward_share=1 / 3)

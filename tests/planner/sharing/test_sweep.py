@@ -55,6 +55,9 @@ def test_copies_fill_a_cluster_and_the_rest_is_background(
     assert shared[1].cluster_per_s == pytest.approx(1024 * 4400 + 2 * 1000)
     single = sweep(cluster, [narrow_plan], [4098], **SETTING)
     assert single[-1].result.cluster_per_s == pytest.approx(4400 + 4094 * 1000)
+    basis = 32 / 11e-3 + 4094 * 1000  # free GPUs have background jobs in every way
+    assert single[0].result.cluster_per_s == pytest.approx(basis)
+    assert single[-1].gain == pytest.approx((4400 + 4094 * 1000) / basis)
 
 
 def test_several_plans_share_a_cluster(narrow_plan: Plan, cluster: Cluster) -> None:
