@@ -2,8 +2,8 @@
 
   python benchmarks/sharing.py [--shared FOLDER]
 
-Exits with 1 if a foreground job is slowed by more than the target. Which gains lie in the range that
-the paper reports is printed: it hangs on settings that the paper does not state.
+Exits with 1 if a foreground job is slowed by more than the target. Which gains lie in the range
+that the paper reports is printed: it hangs on settings that the paper does not state.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ MODULES = [
 
 @pytest.mark.parametrize("name", MODULES)
 def test_examples(name: str):
-    if name == "fitkit.recorder.automatic":
+    if name.startswith(("fitkit.recorder.automatic", "fitkit.planner.execution.")):
         pytest.importorskip("torch")
     names = {"pd": pd, "fitkit": fitkit, "LinearModel": LinearModel, "GroupedModel": GroupedModel}
     failed, _ = doctest.testmod(importlib.import_module(name), extraglobs=names)

@@ -24,8 +24,17 @@ PUBLIC = [
 ]  # fmt: skip
 JOURNEY = [
     "demo", "record", "ingest", "show", "diagnose", "fit", "predict", "validate", "plan",
-    "share", "doctor",
+    "run-plan", "share", "doctor",
 ]  # fmt: skip
+
+# Loaded in processes that have PyTorch alone.
+NEED_TORCH = [
+    "fitkit.recorder.automatic",
+    *(
+        f"fitkit.planner.execution.{name}"
+        for name in ("comparing", "exchange", "profiling", "running", "sequential", "training")
+    ),
+]
 
 
 def test_the_public_names_are_these() -> None:
@@ -74,9 +83,11 @@ def test_every_exception_is_drawn_in_the_tree() -> None:
 
 def test_every_module_says_what_it_is() -> None:
     for module in pkgutil.walk_packages(fitkit.__path__, "fitkit."):
-        needs_torch = module.name == "fitkit.recorder.automatic" and not find_spec("torch")
-        if not module.name.endswith("__main__") and not needs_torch:
-            assert importlib.import_module(module.name).__doc__, module.name
+        if module.name.endswith("__main__") or (
+            module.name in NEED_TORCH and not find_spec("torch")
+        ):
+            continue
+        assert importlib.import_module(module.name).__doc__, module.name
 
 
 def test_the_verbs_are_these() -> None:

@@ -26,6 +26,7 @@ VERBS = {
     "predict": "Predict times with intervals from a fitted model.",
     "validate": "Prediction error on held-out runs, beside baselines and noise.",
     "plan": "GPUs per layer at a constant global batch, and the frontier of plans.",
+    "run-plan": "Run a plan on real processes and measure it.",
     "share": "A planned job and background jobs on one cluster: throughput and slowdown.",
     "doctor": "Show versions, extras and machine facts.",
 }
@@ -34,6 +35,10 @@ os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
 
 FAILED_CHECK, WRONG_USAGE, BAD_INPUT, PARTIAL = 1, 2, 3, 4
 STOPPED = 130  # as shells say it of a command that was interrupted
+
+
+def _module(verb: str) -> str:
+    return f"fitkit.cli.{verb.replace('-', '_')}"
 
 
 class _Verbs(click.Group):
@@ -45,7 +50,7 @@ class _Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
             return None
-        command: click.Command = importlib.import_module(f"fitkit.cli.{cmd_name}").command
+        command: click.Command = importlib.import_module(_module(cmd_name)).command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -76,7 +81,7 @@ def run(arguments: list[str]) -> int:
             warnings.showwarning = _show_warning
             return _invoke(arguments or ["--help"])
     except (click.Abort, KeyboardInterrupt):
-        return complain("interrupted", "run it again: an ingest keeps finished sources", STOPPED)
+        return complain("interrupted", "run it again; an ingest keeps finished sources", STOPPED)
     except (SystemExit, BrokenPipeError):  # click leaves so when its reader has gone
         drop(sys.stdout)
         return 0

@@ -13,7 +13,8 @@ import pytest
 
 from fitkit.cli.show import records
 from fitkit.dataset import Dataset
-from fitkit.records import TABLES
+from fitkit.records import TABLES, SourceRow
+from fitkit.records import Run as RunRow
 
 Run = Callable[..., Any]
 
@@ -36,6 +37,14 @@ def test_the_overview_can_be_read(fitkit_run: Run, sample_dataset: Path) -> None
     assert (found.status, found.err) == (0, "")
     for text in ("Dataset ", "formats ", "pytorch 12 sources", "tinygpt", "Where the time"):
         assert text in found.out
+
+
+def test_what_the_logs_do_not_say_is_a_question_mark(fitkit_run: Run, tmp_path: Path) -> None:
+    store = Dataset(tmp_path / "ds")
+    with store.writing():
+        store.write(SourceRow("s", "log", "table", 1, 1, 0, "[]", "{}"), [RunRow("r", "s")])
+    (line,) = [one for one in fitkit_run("show", store.path).out.splitlines() if "?" in one]
+    assert line.split() == ["?", "?", "?", "?", "1"]
 
 
 def test_an_empty_dataset_can_be_shown(fitkit_run: Run, tmp_path: Path) -> None:

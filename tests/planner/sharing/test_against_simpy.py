@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+import simpy
 
 from fitkit.planner.plan import Schedule
 from fitkit.planner.sharing import BackgroundJob, Interference, Rules
@@ -14,7 +15,6 @@ from fitkit.planner.sharing.events import run
 from fitkit.planner.sharing.lanes import Lane, planned_waits
 from fitkit.planner.sharing.stages import Stage, Tasklet, stages_of
 
-simpy = pytest.importorskip("simpy")
 Process = Generator[Any, Any, None]
 LAST = 9  # priority of simpy: after all else at the same time
 
