@@ -29,9 +29,10 @@ def format_share(fraction: float | None, *, signed: bool = False) -> str:
         return DASH
     size = abs(value)
     digits = 0 if size == 0 or size >= 99.95 else 1 if size >= 0.995 else 2
-    text = "< 0.01" if 0 < size < 0.005 else f"{size:,.{digits}f}"
     sign = MINUS if value < 0 else "+" if signed and value > 0 else ""
-    return f"{sign}{text} %"
+    if 0 < size < 0.005:
+        return f"{'>' if value < 0 else '<'} {sign}0.01 %"
+    return f"{sign}{size:,.{digits}f} %"
 
 
 def format_number(value: float) -> str:

@@ -36,6 +36,9 @@ class Job:
     system: Annotated[str | None, "the machine"] = None
     queue: Annotated[str | None, "queue or partition"] = None
     array_index: Annotated[int | None, "which element of a job array it is"] = None
+    raw_id: Annotated[
+        str | None, "number that the job has for itself, if job_id is another: JobIDRaw of sacct"
+    ] = None
     user: Annotated[str | None, "who ran it: a salted hash unless names are kept"] = None
     group: Annotated[str | None, "the user's group: a salted hash unless names are kept"] = None
     account: Annotated[str | None, "who paid for it: a salted hash unless names are kept"] = None
@@ -91,6 +94,7 @@ class Launch:
     source_id: Annotated[str, "the source it was read from"]
     launch_id: Annotated[str, "identifier that the launcher gave: apid, step"]
     job_id: Annotated[str | None, "the job it was started in, as far as the log names it"] = None
+    system: Annotated[str | None, "the machine, if the log or the user names it"] = None
     started_at: Annotated[datetime | None, "when it was placed"] = None
     ended_at: Annotated[datetime | None, "when its nodes were released"] = None
     n_nodes: Annotated[int | None, "different hosts"] = None
@@ -324,6 +328,7 @@ class Link:
     run_id: Annotated[str, "the run"]
     method: Annotated[str, "how the link was found"]
     score: Annotated[float, "how sure it is, 0 to 1"]
+    system: Annotated[str | None, "the machine of the job, if it is known"] = None
 
 
 @dataclass(frozen=True, slots=True)

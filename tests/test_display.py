@@ -17,6 +17,7 @@ from fitkit.display import (
     [
         (0.00123, "0.12 %"),
         (0.00001, "< 0.01 %"),
+        (-0.00001, "> −0.01 %"),
         (0.00996, "1.0 %"),
         (14.3, "1,430 %"),
         (0.0, "0 %"),
@@ -26,7 +27,8 @@ from fitkit.display import (
 )
 def test_format_share(fraction, text):
     assert format_share(fraction) == text
-    assert format_share(fraction, signed=True) == ("+" if fraction > 0 else "") + text
+    signed = text.replace("< ", "< +") if "<" in text else ("+" if fraction > 0 else "") + text
+    assert format_share(fraction, signed=True) == signed
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -189,6 +190,46 @@ def test_a_run_is_in_one_of_two_jobs_of_the_same_number(tmp_path: Path) -> None:
     assert n_runs.to_dict() == {True: 1, False: 0}
 
 
+def test_jobs_of_two_machines_with_one_number(tmp_path: Path) -> None:
+    seconds = {"submitted": 1000, "queued": 1000, "eligible": 1010, "started": 1030, "ended": 1040}
+    later = {f"{name}_at": at(second) for name, second in seconds.items()}
+    jobs = [
+        replace(job(**instants), job_id=number, system=system)
+        for system, instants in (("a", {}), ("b", later)) for number in ("5", "6")
+    ]  # fmt: skip
+    programs = [
+        Launch("s2", "5.0", "5", "a", started_at=at(135)),
+        Launch("s2", "5.0", "5", "b", started_at=at(1032)),
+    ]
+    frame = job_phases(stored(tmp_path, ("sacct", [*jobs, *programs])))
+    found = {
+        (system, job_id): dict(zip(rows.phase, rows.duration_s, strict=True))
+        for (system, job_id), rows in frame.groupby(["system", "job_id"])
+    }
+    rest = "launch+init+train+teardown"
+    assert found == {
+        ("a", "5"): {"hold": 100.0, "queue": 30.0, "prologue": 5.0, rest: 326.0},
+        ("a", "6"): {"hold": 100.0, "queue": 30.0, "run": 331.0},
+        ("b", "5"): {"hold": 10.0, "queue": 20.0, "prologue": 2.0, rest: 8.0},
+        ("b", "6"): {"hold": 10.0, "queue": 20.0, "run": 10.0},
+    }
+
+
+def test_each_attempt_of_a_requeued_job_has_its_own_steps(tmp_path: Path) -> None:
+    again = {"submitted_at": at(461), "queued_at": at(461), "eligible_at": at(561),
+             "started_at": at(600), "ended_at": at(900)}  # fmt: skip
+    jobs = [job(), replace(job(**again), attempt=2)]
+    programs = [placed(135, "7.0"), placed(603, "7.0")]
+    frame = job_phases(stored(tmp_path, ("sacct", [*jobs, *programs])))
+    prologues = frame[frame.phase == "prologue"]
+    assert prologues[["attempt", "duration_s"]].to_numpy().tolist() == [[1, 5.0], [2, 3.0]]
+    # An attempt that waits has not placed what another one has.
+    waits = {"started_at": None, "ended_at": None}
+    jobs = [job(), replace(job(**again | waits), attempt=2)]
+    frame = job_phases(stored(tmp_path / "b", ("sacct", [*jobs, programs[0]])))
+    assert frame[frame.attempt == 2].phase.tolist() == ["hold"]
+
+
 def test_the_summary_is_over_all_jobs(tmp_path: Path) -> None:
     other = Job("s0", "8.bw", 1, "torque", submitted_at=at(0), started_at=at(130), ended_at=at(161))
     summary = job_phase_summary(job_phases(stored(tmp_path, ("torque", [job(), other]))))
@@ -203,7 +244,7 @@ def test_a_dataset_without_jobs(tmp_path: Path) -> None:
     frame = job_phases(stored(tmp_path, ("cntk", log())))
     assert frame.empty
     assert list(frame.columns) == [
-        "job_id", "attempt", "phase", "started_at", "duration_s", "is_negative", "n_runs",
+        "system", "job_id", "attempt", "phase", "started_at", "duration_s", "is_negative", "n_runs",
         "clock_skew_s",
     ]  # fmt: skip
     assert job_phase_summary(frame).empty
@@ -217,7 +258,7 @@ ROW = st.lists(st.one_of(st.none(), st.integers(-5000, 5000)), min_size=8, max_s
 def test_phases_add_up_to_the_whole(rows: list[list[int | None]]) -> None:
     instants = [[pd.NaT if s is None else at(s) for s in row] for row in rows]
     frame = pd.DataFrame(instants, columns=INSTANTS).apply(pd.to_datetime, utc=True)
-    keys = {"job_id": list(map(str, range(len(rows)))), "attempt": 1, "n_runs": 0}
+    keys = {"job_id": list(map(str, range(len(rows)))), "attempt": 1, "n_runs": 0, "system": None}
     phases = phases_between(frame.assign(**keys, clock_skew_s=0.0))
     for job_id, row in enumerate(rows):
         of_job = phases[phases.job_id == str(job_id)]

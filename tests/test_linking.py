@@ -140,6 +140,65 @@ def test_names_link_nothing(dataset: Make) -> None:
     assert link(store) is None
 
 
+# -- machines --------------------------------------------------------------------------------
+
+
+def test_a_run_that_states_its_machine_is_in_no_job_of_another(dataset: Make) -> None:
+    jobs = [job("5", system="a"), job("5", system="b"), job("6", system="b")]
+    assert link(dataset(jobs, run(job_id="5", system="b"))) == ("5", 1, "job_id", 1.0)
+    assert dataset(jobs, run(job_id="5", system="b")).read("links").system.tolist() == ["b"]
+    assert link(dataset(jobs, run(job_id="5"))) is None
+    assert link(dataset(jobs, run(job_id="6", system="a"))) is None
+    assert link(dataset(jobs, run(system="a"), "slurm-6.out")) is None
+    assert link(dataset([job(system="b", **PLACED)], run(**RAN, system="a"))) is None
+    assert link(dataset([job("6")], run(job_id="6", system="a")))[0] == "6"  # it states none
+    # The name of a server is no name of a machine that could contradict.
+    assert link(dataset([job(system="bw")], run(job_id="9300001", system="Blue Waters")))[3] == 1.0
+
+
+def test_of_two_machines_the_time_tells(dataset: Make) -> None:
+    jobs = [job("5", system="a"), job("5", start=7200.0, system="b")]
+    store = dataset(jobs, run(job_id="5", started_at=at(7260)))
+    assert link(store) == ("5", 1, "job_id", 1.0)
+    assert store.read("links").system.tolist() == ["b"]
+
+
+def test_attempts_of_two_machines_stay_apart(dataset: Make) -> None:
+    jobs = [job(number, system=system) for system in "ab" for number in ("5", "6")]
+    untold = replace(jobs[0], system=None, hosts="7")  # the same, from a log that names no machine
+    attempts = read_attempts(dataset([*jobs, job("7"), replace(job("7"), hosts="7"), untold]))
+    found = attempts[["system", "job_id", "hosts"]].astype(object).where(attempts.notna(), None)
+    assert sorted(map(tuple, found.fillna("").to_numpy())) == [
+        ("", "5", "7"), ("", "7", "7"), ("a", "5", ""), ("a", "6", ""), ("b", "5", ""),
+        ("b", "6", ""),
+    ]  # fmt: skip
+    attempts = read_attempts(dataset([jobs[0], untold]))
+    assert attempts[["system", "hosts"]].to_numpy().tolist() == [["a", "7"]]
+
+
+# -- arrays ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("named", "path", "method"),
+    [
+        ("400_3", "x", "job_id"), ("403", "x", "job_id"), (None, "slurm-400_3/x.log", "path"),
+        (None, "slurm-400_3.out", "path"), (None, "slurm-403.out", "path"),
+    ],
+)  # fmt: skip
+def test_an_element_of_an_array(dataset: Make, named: str | None, path: str, method: str) -> None:
+    others = [job("400_2", raw_id="402"), job("400_[5-9]", raw_id="400", state="PENDING")]
+    store = dataset([job("400_3", raw_id="403"), *others], run(job_id=named), path)
+    assert link(store)[:3] == ("400_3", 1, method)
+
+
+def test_other_arrays_and_what_is_none(dataset: Make) -> None:
+    assert link(dataset([job("7[3].bw")], run(), "train.o7-3"))[0] == "7[3].bw"
+    assert link(dataset([job("123"), job("7")], run(), "job_123_7/x"))[0] == "123"
+    assert link(dataset([job("400_3")], run(), "slurm-400_4.out")) is None
+    assert link(dataset([job("400_3")], run(), "slurm-400.out")) is None
+
+
 # -- attempts --------------------------------------------------------------------------------
 
 

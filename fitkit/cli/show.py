@@ -209,7 +209,7 @@ def _overview_summary(store: Dataset, overview: dict[str, Any]) -> Summary:
 def _run_table(setups: list[dict[str, Any]]) -> Table:
     rows = tuple(
         (
-            str(s["framework"]), str(s["network"] or "?"), str(s["n_workers"] or "?"),
+            str(s["framework"] or "?"), str(s["network"] or "?"), str(s["n_workers"] or "?"),
             str(s["instrument"] or "?"), ", ".join(f"{b:g}" for b in s["local_batches"]),
             str(s["runs"]), str(s["incomplete"] or ""),
         )

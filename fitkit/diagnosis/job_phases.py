@@ -23,7 +23,14 @@ import numpy as np
 import pandas as pd
 
 from fitkit.dataset import Dataset
-from fitkit.linking import read_attempts, same_job, short_id
+from fitkit.linking import (
+    JOB_KEY,
+    known_systems,
+    read_attempts,
+    same_job,
+    short_id,
+    told_systems,
+)
 
 JOB_PHASES = ("hold", "queue", "prologue", "launch", "init", "train", "teardown")
 INSTANTS = [
@@ -31,7 +38,6 @@ INSTANTS = [
     "trained_at", "ended_at",
 ]  # fmt: skip
 _START, _END = INSTANTS.index("started_at"), INSTANTS.index("ended_at")
-_KEY = ["job_id", "attempt"]
 _BEFORE_TRAINING = ("launch", "init", "staging", "precompute")
 _RESOLUTION_S = 1.0  # of the stamps of a resource manager
 _MARGIN = pd.Timedelta(seconds=5)
@@ -43,8 +49,8 @@ def job_phases(dataset: Dataset) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        ``job_id, attempt, phase, started_at, duration_s``; ``is_negative``: by more than the
-        second to which stamps are written; ``n_runs`` that are linked to the job; and
+        ``system, job_id, attempt, phase, started_at, duration_s``; ``is_negative``: by more than
+        the second to which stamps are written; ``n_runs`` that are linked to the job; and
         ``clock_skew_s``, by how much the clock of the job's output is ahead of that of the
         resource manager (null if there is no output; it is not corrected).
     """
@@ -80,11 +86,11 @@ def job_phase_summary(phases: pd.DataFrame) -> pd.DataFrame:
 
 
 def _with_runs(attempts: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
-    joined = attempts.join(runs, on=_KEY)
+    joined = attempts.merge(runs.reset_index(), how="left", on=JOB_KEY)
     # A link does not tell two jobs apart that have the same number, years after each other.
     at = joined.logged_at
     is_outside = (at < joined.started_at - _MARGIN) | (at > joined.ended_at + _MARGIN)
-    is_other = joined.duplicated(_KEY, keep=False) & is_outside
+    is_other = joined.duplicated(JOB_KEY, keep=False) & is_outside
     for name in runs.columns:
         joined[name] = joined[name].mask(is_other)
     return joined.assign(n_runs=joined.n_runs.fillna(0).astype(int))
@@ -96,20 +102,20 @@ def phases_between(attempts: pd.DataFrame) -> pd.DataFrame:
     Parameters
     ----------
     attempts
-        ``job_id, attempt, n_runs, clock_skew_s``, and the columns of `INSTANTS`.
+        ``system, job_id, attempt, n_runs, clock_skew_s``, and the columns of `INSTANTS`.
     """
     at = np.column_stack([_utc(attempts[name]) for name in INSTANTS])
     place = np.where(np.isnat(at), -1, np.arange(len(INSTANTS)))
     last = np.maximum.accumulate(place, axis=1)
     row, end = np.nonzero((place[:, 1:] >= 0) & (last[:, :-1] >= 0))
     begin, end = last[row, end], end + 1
-    frame = attempts[[*_KEY, "n_runs", "clock_skew_s"]].iloc[row].reset_index(drop=True)
+    frame = attempts[[*JOB_KEY, "n_runs", "clock_skew_s"]].iloc[row].reset_index(drop=True)
     duration_s = (at[row, end] - at[row, begin]) / np.timedelta64(1, "s")
     names = [_name(*pair) for pair in zip(begin.tolist(), end.tolist(), strict=True)]
-    frame.insert(2, "phase", np.array(names, dtype=object))
-    frame.insert(3, "started_at", pd.to_datetime(at[row, begin], utc=True))
-    frame.insert(4, "duration_s", duration_s)
-    frame.insert(5, "is_negative", duration_s < -_RESOLUTION_S)
+    frame.insert(3, "phase", np.array(names, dtype=object))
+    frame.insert(4, "started_at", pd.to_datetime(at[row, begin], utc=True))
+    frame.insert(5, "duration_s", duration_s)
+    frame.insert(6, "is_negative", duration_s < -_RESOLUTION_S)
     return frame
 
 
@@ -124,19 +130,44 @@ def _utc(instants: pd.Series) -> np.ndarray:
 
 def _placed(dataset: Dataset, attempts: pd.DataFrame) -> pd.Series:
     """When the program was placed; of several in a job, the last before the training's log."""
-    launches = dataset.read("launches", ["launch_id", "job_id", "started_at"])
-    # The launcher's log has the instant, the job's output the job.
-    launches = launches.groupby("launch_id").first().dropna()
-    jobs = attempts[["job_id", "started_at", "ended_at", "logged_at"]].reset_index()
+    launches = _dated_launches(dataset)
+    columns = ["system", "job_id", "started_at", "ended_at", "logged_at"]
+    jobs = attempts[columns].assign(system=told_systems(attempts)).reset_index()
     jobs["number"], launches["number"] = map(_numbers, (jobs, launches))
-    pairs = jobs.merge(launches, on="number", suffixes=("", "_placed"))
-    at = pairs.started_at_placed
-    is_same = list(map(same_job, pairs.job_id, pairs.job_id_placed))
-    is_outside = (at < pairs.started_at - _MARGIN) | (at > pairs.ended_at + _MARGIN)
-    pairs = pairs[np.array(is_same, dtype=bool) & ~is_outside].sort_values("started_at_placed")
+    pairs = jobs.merge(launches.reset_index(names="launch"), on="number", suffixes=("", "_placed"))
+    pairs = pairs[_may_be_of(pairs)].sort_values("started_at_placed")
     early = pairs[pairs.started_at_placed <= pairs.logged_at + _MARGIN]
     first, last = (rows.groupby("index").started_at_placed for rows in (pairs, early))
     return _either(last.last().reindex(attempts.index), first.first().reindex(attempts.index))
+
+
+def _may_be_of(pairs: pd.DataFrame) -> pd.Series:
+    """Whether a launch may be of an attempt: by number and machine, and no time contradicts.
+
+    Of several attempts the one that is known to have run has it.
+    """
+    at, system = pairs.started_at_placed, pairs.system_placed
+    is_same = pd.Series(map(same_job, pairs.job_id, pairs.job_id_placed), pairs.index, dtype=bool)
+    is_same &= pairs.system.isna() | system.isna() | (pairs.system == system)
+    is_outside = (at < pairs.started_at - _MARGIN) | (at > pairs.ended_at + _MARGIN)
+    is_inside = is_same & pairs.started_at.notna() & ~is_outside
+    is_taken = is_inside.groupby(pairs.launch).transform("any")
+    return is_inside | (is_same & ~is_outside & ~is_taken)
+
+
+def _dated_launches(dataset: Dataset) -> pd.DataFrame:
+    """Launches whose job and instant are known, from one log or from two.
+
+    An identifier may occur again: a step of a job that was requeued, or of another machine.
+    """
+    launches = dataset.read("launches", ["launch_id", "job_id", "system", "started_at"])
+    is_whole = launches.job_id.notna() & launches.started_at.notna()
+    # The launcher's log has the instant, the job's output the job.
+    parts = launches[~is_whole]
+    parts = parts.assign(system=known_systems(parts, ["launch_id"]))
+    parts = parts.groupby(["launch_id", "system"], dropna=False).first().reset_index()
+    parts = parts.dropna(subset=["job_id", "started_at"])
+    return pd.concat([launches[is_whole], parts], ignore_index=True)
 
 
 def _either(instants: pd.Series, others: pd.Series) -> pd.Series:
@@ -159,12 +190,12 @@ def _run_instants(dataset: Dataset) -> pd.DataFrame:
     runs["logged_at"] = logged_at.where(runs.started_at.notna())
     runs["trained_at"] = _either(runs.trained_at, trains_at + runs.train)
     runs["trains_at"] = trains_at
-    links = dataset.read("links", [*_KEY, "run_id"])
+    links = dataset.read("links", [*JOB_KEY, "run_id"])
     # Not join: pandas 3 cannot join two empty columns of text.
     of_links = runs[~runs.index.duplicated()].reindex(links.run_id.array).reset_index(drop=True)
     return (
         pd.concat([links, of_links], axis=1)
-        .groupby(_KEY)
+        .groupby(JOB_KEY, dropna=False)
         .agg(
             logged_at=("logged_at", "min"),
             trains_at=("trains_at", "min"),

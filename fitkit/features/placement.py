@@ -21,6 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from fitkit.errors import ParseError
@@ -73,7 +74,8 @@ def with_placement(
     frame
         Rows with ``run_id``.
     links, jobs
-        The tables: of jobs ``job_id``, ``attempt``, ``n_nodes``, ``hosts`` and ``hosts_hash``.
+        The tables: of jobs ``job_id``, ``attempt``, ``n_nodes``, ``hosts`` and ``hosts_hash``;
+        of both ``system``, where numbers are those of several machines.
 
     Returns
     -------
@@ -85,9 +87,12 @@ def with_placement(
     known = links[links.run_id.isin(frame.run_id)].sort_values(
         ["score", *_JOB], ascending=[False, True, False], kind="stable"
     )
-    known = known.drop_duplicates("run_id")[["run_id", *_JOB]]
-    wanted = jobs.merge(known[_JOB].drop_duplicates(), on=_JOB).drop_duplicates(_JOB)
-    places = known.merge(placements(wanted, topology), on=_JOB).drop(columns=_JOB)
+    found = known.drop_duplicates("run_id").merge(jobs, on=_JOB, suffixes=("", "_of_job"))
+    if "system_of_job" in found:  # a number may be that of a job on another machine, too
+        is_other = (found.system != found.system_of_job).to_numpy(dtype=bool)
+        found = found.iloc[np.argsort(is_other, kind="stable")]
+    found = found.drop_duplicates("run_id")
+    places = placements(found, topology).drop(columns=_JOB).assign(run_id=found.run_id)
     if places.empty:
         return frame
     same = places.groupby("hosts_hash").run_id.transform("nunique")

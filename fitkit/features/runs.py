@@ -60,10 +60,11 @@ def run_facts(dataset: Dataset) -> pd.DataFrame:
     runs = runs.drop(columns=[name for name in _RARE_RUN_COLUMNS if runs[name].isna().all()])
     effective = runs.pop("n_effective_workers")
     runs["n_workers"] = effective.fillna(runs.n_workers)
-    links = dataset.read("links", ["job_id", "attempt", "run_id", "score"])
+    links = dataset.read("links", ["system", "job_id", "attempt", "run_id", "score"])
     if links.empty:
         return runs
-    jobs = dataset.read("jobs", ["job_id", "attempt", "n_nodes", "hosts", "hosts_hash"])
+    columns = ["system", "job_id", "attempt", "n_nodes", "hosts", "hosts_hash"]
+    jobs = dataset.read("jobs", columns)
     return with_placement(runs, links, jobs, topology_in(dataset.path))
 
 

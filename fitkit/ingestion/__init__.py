@@ -8,7 +8,6 @@ nor the number of processes shows in the tables.
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -29,8 +28,8 @@ from fitkit.ingestion.discovery import (
 )
 from fitkit.ingestion.job_ids import with_job_ids
 from fitkit.ingestion.metadata import check_metadata, metadata_json, read_setting
-from fitkit.ingestion.planning import Plan, Task, hash_sources, make_plan
-from fitkit.ingestion.snapshots import says_nothing_new
+from fitkit.ingestion.planning import Plan, Task, hash_sources, make_plan, unpacked
+from fitkit.ingestion.snapshots import as_later_dump, says_nothing_new
 from fitkit.linking import find_links
 from fitkit.parallel import parallel_map
 from fitkit.records import TABLE_OF, Record, Run, SourceRow
@@ -164,6 +163,8 @@ def _store(folder: Path | None, task: Task) -> SourceResult:
     source, name = task.source, task.parser.name
     if folder is not None and task.later and says_nothing_new(task, Dataset(folder)):
         return SourceResult(source.label, name, "unchanged")
+    if folder is not None and task.earlier:
+        task = as_later_dump(task, Dataset(folder))
     run_ids: list[str] = []
     records = _records(task, run_ids)
     rows: Mapping[str, int]
@@ -212,14 +213,14 @@ def _records(task: Task, run_ids: list[str]) -> Iterator[Record | pa.Table]:
     except Exception as error:  # a fault of ours: other sources go on
         raise _Unread(crashed(source.label, name, error)) from error
     for note in source.problems.records(source.source_id):
-        yield replace(note, path=_unpacked(note.path))
+        yield replace(note, path=unpacked(note.path))
 
 
 def _row(task: Task) -> SourceRow:
     source = task.source
     return SourceRow(
         source_id=source.source_id,
-        path=_unpacked(source.label),
+        path=unpacked(source.label),
         format=task.parser.name,
         parser_version=task.parser.version,
         n_bytes=sum(n_bytes for _, _, n_bytes in source.digests),
@@ -227,8 +228,3 @@ def _row(task: Task) -> SourceRow:
         files=json.dumps(source.digests),
         metadata=metadata_json(source.metadata),
     )
-
-
-def _unpacked(label: str) -> str:
-    """The same for a log and for its compressed copy."""
-    return re.sub(r"\.(?:gz|zst|zip)$", "", label)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -17,6 +18,8 @@ from fitkit.ingestion.metadata import metadata_json, stored_metadata
 from fitkit.parallel import parallel_map
 from fitkit.parsers import Parser, Source, SourceFile
 
+# Tables that a command prints anew each time, and that tell each time what became of their jobs.
+DUMPS = ("sacct", "lsf", "swf")
 Member = tuple[str, str, int]  # name, SHA-256 and bytes of a file, decompressed
 
 
@@ -29,13 +32,17 @@ class Task:
     replaces
         Stored sources that it replaces.
     later
-        Stored sources that may be a later state of it: no file of it is longer there.
+        Stored sources that may be a later state of it: no file of it is longer there, or it is
+        a dump under the same path.
+    earlier
+        Stored dumps under the same path that it may be a later state of, with their metadata.
     """
 
     source: Source
     parser: Parser
     replaces: tuple[str, ...] = ()
     later: tuple[str, ...] = ()
+    earlier: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -114,7 +121,10 @@ def make_plan(sources: Sequence[tuple[Source, Parser]], dataset: Dataset) -> Pla
         replaced = tuple(part for part in parts if part in stored)
         told = _with_told(source, [stored[part] for part in replaced])
         later = () if replaced else _later_states(source, parser, stored, members)
-        plan.tasks.append(Task(told, parser, replaced, later))
+        dumps = _dumps_of(source, parser, stored)
+        earlier = {name: text for name, text in dumps.items() if name not in (key, *replaced)}
+        later = tuple(dict.fromkeys([*later, *earlier]))
+        plan.tasks.append(Task(told, parser, replaced, later, earlier))
     return _without_parts(plan, whole_of)
 
 
@@ -152,6 +162,23 @@ def _later_states(
         for key, files in members.items()
         if stored[key]["format"] == parser.name and key != source.source_id and is_later(files)
     )
+
+
+def _dumps_of(
+    source: Source, parser: Parser, stored: Mapping[str, Mapping[str, Any]]
+) -> dict[str, str]:
+    """Stored dumps under the path of the source, and their metadata."""
+    path = unpacked(source.label)
+    rows = stored.items() if parser.name in DUMPS else ()
+    return {
+        key: row["metadata"] for key, row in rows
+        if row["path"] == path and row["format"] == parser.name
+    }  # fmt: skip
+
+
+def unpacked(label: str) -> str:
+    """The same for a log and for its compressed copy."""
+    return re.sub(r"\.(?:gz|zst|zip)$", "", label)
 
 
 def _members(row: Mapping[str, Any]) -> tuple[Member, ...]:

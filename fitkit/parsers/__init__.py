@@ -18,7 +18,7 @@ from fitkit.parsers.pingpong import PingpongParser
 from fitkit.parsers.pipedream import PipedreamParser
 from fitkit.parsers.piper import PiperParser
 from fitkit.parsers.pytorch import PyTorchParser
-from fitkit.parsers.sacct import SacctParser
+from fitkit.parsers.sacct import SacctParser, hint_for
 from fitkit.parsers.source import Parser, ProblemLog, Source, SourceFile
 from fitkit.parsers.swf import SwfParser
 from fitkit.parsers.table import TableMapping, TableParser, read_mapping
@@ -88,10 +88,8 @@ def identify(file: SourceFile) -> Parser:
         kind = "binary file" if b"\0" in head else "unknown format"
         if head.startswith((b"\xff\xfe", b"\xfe\xff")):
             kind = "UTF-16 text: convert it to UTF-8, as with iconv -f UTF-16 -t UTF-8"
-        raise UnknownFormatError(
-            f"{file.label}: {kind}",
-            f"known formats: {known}; --format NAME reads it as one, --mapping FILE as a table",
-        )
+        hint = f"known formats: {known}; --format NAME reads it as one, --mapping FILE as a table"
+        raise UnknownFormatError(f"{file.label}: {kind}", hint_for(head) or hint)
     if len(matches) > 1:
         names = ", ".join(parser.name for parser in matches)
         raise AmbiguousFormatError(

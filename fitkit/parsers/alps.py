@@ -18,6 +18,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from fitkit.parsers.host_lists import compact_hosts
+from fitkit.parsers.job_rows import is_skipped
 from fitkit.parsers.source import Source, SourceFile, group_by_folder
 from fitkit.records import Launch
 
@@ -46,7 +47,7 @@ class AlpsParser:
     """Reads logs of apsched into the table ``launches``; a folder of day files is read as one."""
 
     name = "alps"
-    version = 1
+    version = 2
 
     def recognises(self, head: bytes) -> bool:
         """Whether it has a line of a program that was placed."""
@@ -85,6 +86,7 @@ class _Reader:
         self._source = source
         self.launches: list[Launch] = []
         self._jobs: dict[str, str] = {}  # reservation: the job it was last bound to
+        self._lines_end = False  # with the first node
         self._running: dict[str, int] = {}  # apid: place of its launch
         self._counts: dict[str, tuple[SourceFile, int, int]] = {}  # code: (file, line, count)
 
@@ -124,20 +126,26 @@ class _Reader:
         if job:
             self._jobs[found["res"]] = job["job"]
         else:
-            self._source.problems.bad_line(file, number, found[0])
+            what = f"Bound resId {found['res']}: no batchId"  # the line itself names people
+            self._source.problems.bad_line(file, number, what)
 
     def _place(
         self, file: SourceFile, number: int, found: re.Match[str], at: datetime | None
     ) -> None:
         apid, job_id = found["apid"], self._jobs.get(found["res"])
         hosts = _read_nids(found["rest"])
-        is_cut = "(nid0 " not in found["rest"] and self._source.problems.may_be_cut(file, number)
+        # Versions that end the line with the first node do so in every line.
+        ends = "(nid0 " in found["rest"]
+        self._lines_end |= ends
+        is_last = self._source.problems.may_be_cut(file, number)
+        is_cut = not ends and (self._lines_end or is_last)
         if hosts is None or is_cut:
-            self._source.problems.bad_line(file, number, found[0][:200])
+            what = f"Placed apid {apid}: no whole list of nodes"
+            self._source.problems.bad_line(file, number, what)
             return
         launch = Launch(
-            self._source.source_id, apid, job_id, started_at=at, n_nodes=len(hosts),
-            hosts=compact_hosts(hosts),
+            self._source.source_id, apid, job_id, self._source.metadata.get("system"),
+            started_at=at, n_nodes=len(hosts), hosts=compact_hosts(hosts),
         )  # fmt: skip
         if apid in self._running and self.launches[self._running[apid]] == launch:
             self._count("duplicate_records", file, number)
@@ -154,6 +162,9 @@ class _Reader:
                 return at.astimezone(UTC)
             if self._source.tz is None:
                 self._count("no_timezone", file, number)
+            elif is_skipped(at, self._source.tz):
+                what = f"clocks were set on past {text}"
+                self._source.problems.note(file, number, "bad_value", what)
             return self._source.utc(at)
         self._source.problems.note(file, number, "bad_value", f"no such time: {text!r}")
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any
 
 from fitkit.parsers.source import Source, SourceFile
@@ -41,14 +41,21 @@ class Tally:
 
 
 def utc_columns(
-    instants: Mapping[str, datetime], source: Source, tally: Tally, line: int
+    instants: Mapping[str, datetime],
+    source: Source,
+    tally: Tally,
+    line: int,
+    elapsed_s: float | None = None,
 ) -> Columns:
-    """Instants in UTC; local ones only if the user said of which zone they are."""
+    """Instants in UTC; local ones only if the user said of which zone they are.
+
+    In the hour that comes twice, when clocks are set back, the time that elapsed from start to
+    end tells which of the two it was; else the first is taken.
+    """
     columns: Columns = {}
-    is_local = [instant.tzinfo is None for instant in instants.values()]
-    if any(is_local) and source.tz is None:
-        text = "jobs have instants in local time only, left out: --tz says of which zone"
-        tally.add(line, "no_timezone", text)
+    is_local = any(instant.tzinfo is None for instant in instants.values())
+    if is_local:
+        instants = _in_zone(instants, source.tz, tally, line, elapsed_s)
     for name, instant in instants.items():
         try:
             found = source.utc(instant) if instant.tzinfo is None else instant
@@ -58,8 +65,68 @@ def utc_columns(
             if found is not None:
                 columns[name] = found
     if columns:
-        columns["is_local_time"] = any(is_local)
+        columns["is_local_time"] = is_local
     return columns
+
+
+def _in_zone(
+    instants: Mapping[str, datetime],
+    zone: tzinfo | None,
+    tally: Tally,
+    line: int,
+    elapsed_s: float | None,
+) -> Mapping[str, datetime]:
+    """The instants, with ``fold`` set; what is odd with them is noted."""
+    if zone is None:
+        text = "jobs have instants in local time only, left out: --tz says of which zone"
+        tally.add(line, "no_timezone", text)
+        return instants
+    for name, instant in instants.items():
+        if is_skipped(instant, zone):
+            text = f"rows whose {name} is a local time that its zone left out: clocks were set on"
+            tally.add(line, "bad_value", text)
+    return _told_apart(instants, zone, elapsed_s)
+
+
+def is_skipped(instant: datetime, zone: tzinfo) -> bool:
+    """Whether a local time is one that clocks never showed: they were set on past it."""
+    ways = [instant.replace(tzinfo=zone, fold=fold) for fold in (0, 1)]
+    if instant.tzinfo is not None or ways[0].utcoffset() == ways[1].utcoffset():
+        return False
+    return ways[0].astimezone(UTC).astimezone(zone).replace(tzinfo=None) != instant
+
+
+def _told_apart(
+    instants: Mapping[str, datetime], zone: tzinfo, elapsed_s: float | None
+) -> Mapping[str, datetime]:
+    """The instants, with ``fold`` set where start or end were in the second of two like hours."""
+    start, end = instants.get("started_at"), instants.get("ended_at")
+    if start is None or end is None:
+        return instants
+    pairs = [(s, e) for s in _ways(start, zone) for e in _ways(end, zone)]
+    if len(pairs) == 1:
+        return instants
+    seconds = [_seconds(*pair, zone) for pair in pairs]
+    fits = [pair for pair, found in zip(pairs, seconds, strict=True) if found == elapsed_s]
+    fits = fits or [pair for pair, found in zip(pairs, seconds, strict=True) if found >= 0]
+    start, end = (fits or pairs)[0]
+    return {**instants, "started_at": start, "ended_at": end}
+
+
+def _ways(instant: datetime, zone: tzinfo) -> list[datetime]:
+    """What a stamp can mean: two instants in the hour that comes twice."""
+    if instant.tzinfo is not None or is_skipped(instant, zone):
+        return [instant]
+    ways = [instant.replace(fold=fold) for fold in (0, 1)]
+    return ways if len({way.replace(tzinfo=zone).utcoffset() for way in ways}) > 1 else [instant]
+
+
+def _seconds(start: datetime, end: datetime, zone: tzinfo) -> float:
+    """What passed between them: of two times of one zone, Python would compare the clocks."""
+    aware = [at if at.tzinfo else at.replace(tzinfo=zone) for at in (start, end)]
+    clocks = end.replace(tzinfo=None) - start.replace(tzinfo=None)
+    before, after = (at.utcoffset() or timedelta() for at in aware)
+    return (clocks - (after - before)).total_seconds()
 
 
 def make_job(source: Source, file: SourceFile, columns: Columns) -> Job:

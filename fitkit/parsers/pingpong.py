@@ -26,6 +26,7 @@ _DOUBLE_BYTES = 8
 _TITLE = re.compile(r"\s{0,8}Pingpong for\s*$")
 _RANKS = re.compile(r"\s{0,8}(?P<side>master|partner):\s{0,8}(?P<ranks>\d{1,9}(?:, ?\d{1,9})*)\s*$")
 _LIKE_ROW = re.compile(r"\d{1,12}\t")
+_IN_TABLE = re.compile(r"\s{0,8}\d{1,12}(?:\s|$)")  # right below a table's ranks and rows
 _HEAD = re.compile(rb"^[ \t]{0,8}Pingpong for[ \t\r]*\n[ \t]{0,8}master:", re.MULTILINE)
 _TIME = re.compile(r"\d{1,9}(?:\.\d{1,12})?(?:e[-+]\d{1,3})?")
 
@@ -49,7 +50,7 @@ class PingpongParser:
     """Tables of ping-pong times."""
 
     name = "pingpong"
-    version = 1
+    version = 2
 
     def recognises(self, head: bytes) -> bool:
         """Whether it has the title of such a table and the ranks below."""
@@ -81,17 +82,25 @@ class PingpongParser:
 def _read(source: Source, file: SourceFile) -> list[_Table]:
     """Tables of a file; other lines, such as those of the batch system, are left to others."""
     tables: list[_Table] = []
+    is_within = False
     for number, line in source.lines(file):
+        is_row = _LIKE_ROW.match(line) or (is_within and _IN_TABLE.match(line))
+        is_within = bool(is_row)
         if _TITLE.match(line):
             tables.append(_Table(file))
         elif tables and (ranks := _RANKS.match(line)):
             tables[-1].ranks[ranks["side"]] = [int(rank) for rank in ranks["ranks"].split(",")]
-        elif _LIKE_ROW.match(line):
-            times = _times(line, tables[-1].n_pairs if tables else 0)
+            is_within = True
+        elif is_row:
+            n_pairs = tables[-1].n_pairs if tables else 0
+            times = _times(line, n_pairs)
             if times is None or source.problems.may_be_cut(file, number):
-                source.problems.bad_line(file, number, line)
+                what = (
+                    f"a row of size {line.split()[0]} without one time for each of {n_pairs} pairs"
+                )
+                source.problems.bad_line(file, number, what)
             else:
-                n_bytes = int(line.partition("\t")[0]) * _DOUBLE_BYTES
+                n_bytes = int(line.split()[0]) * _DOUBLE_BYTES
                 tables[-1].rows.append((number, n_bytes, times))
     return tables
 

@@ -136,12 +136,9 @@ def least(group: Counts, time: Floats, gpu: Floats) -> Indices:
     """Entries that no other one of their group beats, by group, then from fast to cheap."""
     if not time.size:
         return np.zeros(0, dtype=np.intp)
-    order = np.argsort(time)
-    top = int(group.max())
-    if top:
-        narrow = group[order].astype(np.uint16 if top < 2**16 else np.int64)
-        order = order[np.argsort(narrow, kind="stable")]
+    order = _sorted(group, time)
     group, time = group[order], time[order]
+    top = int(group[-1])
     # Lowered by more than any GPU-time for each group, the running minimum starts anew in each.
     height = float(gpu.max()) + 1
     if height * (top + 1) < 2.0**62:
@@ -154,6 +151,15 @@ def least(group: Counts, time: Floats, gpu: Floats) -> Indices:
     # Of the same time only the last, cheapest one stays.
     same = (time[kept[:-1]] == time[kept[1:]]) & (group[kept[:-1]] == group[kept[1:]])
     return order[kept[np.concatenate([~same, [True]])]]
+
+
+def _sorted(group: Counts, time: Floats) -> Indices:
+    """By group, then by time; fractions of a tick are not told apart."""
+    span = float(time.max()) + 1
+    if span * (float(group.max()) + 1) < 2.0**62:  # one whole number for both
+        return np.argsort(group * np.int64(span) + time.astype(np.int64))
+    order = np.argsort(time)
+    return order[np.argsort(group[order], kind="stable")]
 
 
 def _parts(labels: Labels, entries: Indices) -> tuple[tuple[Labels, Indices], ...]:

@@ -48,6 +48,13 @@ def test_hosts_of_the_real_job_lie_in_two_blocks_on_two_geminis() -> None:
     assert (row["n_switches"], row["nodes_per_switch"]) == (2.0, 2.0)
 
 
+def test_a_number_of_two_machines_is_that_of_the_link() -> None:
+    two = jobs("1-2", "7").assign(job_id="5", system=["a", "b"])
+    linked = links(("5", 1, "x", 1.0), ("5", 1, "y", 1.0)).assign(system=["b", "a"])
+    frame = with_placement(pd.DataFrame({"run_id": ["x", "y"]}), linked, two)
+    assert frame.hosts_hash.tolist() == ["hash of 7", "hash of 1-2"]
+
+
 @pytest.mark.parametrize(
     ("hosts", "n_runs", "spread", "n_switches"),
     [

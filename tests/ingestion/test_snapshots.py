@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import shutil
+from datetime import UTC, datetime
 from pathlib import Path
+
+import pytest
 
 import fitkit
 from fitkit.dataset import Dataset
@@ -88,3 +91,82 @@ def test_names_are_kept_or_hashed_as_the_user_says_last(tmp_path: Path, ds: Path
     assert user(keep_names=True) == "USER0001U"
     assert user() == "USER0001U"  # what was said before stands
     assert user(keep_names=False) == hashed
+
+
+# -- dumps: tables that a command prints anew ---------------------------------------------------
+
+HEADER = "JobID|Submit|Start|End|Elapsed|State|NTasks\n"
+RUNNING = "5|1000000000|1000000100|Unknown|00:00:10|RUNNING|\n"
+ENDED = "5|1000000000|1000000100|1000000200|00:01:40|COMPLETED|\n"
+STEP = "5.0||1000000110|1000000200|00:01:30|COMPLETED|4\n"
+WAITS = "7_[1-2]|1000000050|Unknown|Unknown|00:00:00|PENDING|\n"
+ELEMENTS = (
+    "7_1|1000000050|1000000300|1000000400|00:01:40|COMPLETED|\n"
+    "7_2|1000000050|1000000300|Unknown|00:01:00|RUNNING|\n"
+)
+NEXT = "9|1000000500|Unknown|Unknown|00:00:00|PENDING|\n"
+
+
+def dump(path: Path, ds: Path, *lines: str, header: str = HEADER, **metadata: str) -> list[str]:
+    """Status after a dump of sacct is ingested under the path."""
+    path.write_text(header + "".join(lines))
+    options = Options(metadata=metadata)
+    return [result.status for result in ingest_each([path], Dataset(ds), options=options)]
+
+
+def test_a_later_dump_under_the_same_path_replaces_the_earlier(tmp_path: Path, ds: Path) -> None:
+    path = tmp_path / "jobs.txt"
+    for lines in ((RUNNING, WAITS), (RUNNING.replace(":10|R", ":20|R"), WAITS), (ENDED, WAITS)):
+        assert dump(path, ds, *lines) == ["ingested"]
+        assert len(rows(ds)) == 2
+    assert dump(path, ds, NEXT, ENDED, STEP, ELEMENTS) == ["ingested"]
+    assert rows(ds) == [
+        ("5", 1, "COMPLETED"), ("7_1", 1, "COMPLETED"), ("7_2", 1, "UNFINISHED"),
+        ("9", 1, "PENDING"),
+    ]  # fmt: skip
+    assert Dataset(ds).counts()["sources"] == 1
+    for earlier in ((RUNNING, WAITS), (ENDED, STEP), (ELEMENTS,)):
+        assert dump(path, ds, *earlier) == ["unchanged"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ((ENDED, NEXT), (ENDED, ELEMENTS)),  # a job is missing
+        ((ENDED,), (RUNNING, NEXT)),  # one was further on
+        ((ENDED,), (ENDED.replace("5|1000000000", "5|1000000001"), NEXT)),  # used again
+        ((ENDED, STEP), (ENDED, NEXT)),  # steps are missing
+        ((WAITS,), (ELEMENTS.replace("1000000050", "1000000051"), NEXT)),
+    ],
+)
+def test_a_dump_that_lacks_anything_replaces_nothing(
+    first: list[str], second: list[str], tmp_path: Path, ds: Path
+) -> None:
+    path = tmp_path / "jobs.txt"
+    dump(path, ds, *first)
+    assert dump(path, ds, *second) == ["ingested"]
+    assert Dataset(ds).counts()["sources"] == 2
+
+
+def test_dumps_under_other_paths_of_other_machines_or_without_times(
+    tmp_path: Path, ds: Path
+) -> None:
+    assert dump(tmp_path / "a.txt", ds, RUNNING, system="a") == ["ingested"]
+    assert dump(tmp_path / "b.txt", ds, ENDED, system="a") == ["ingested"]
+    assert dump(tmp_path / "a.txt", ds, ENDED, NEXT, system="b") == ["ingested"]
+    assert Dataset(ds).counts()["sources"] == 3
+    undated = tmp_path / "undated.txt"  # of these nobody knows whether they are the same jobs
+    for row in ("5|RUNNING|\n", "5|COMPLETED|\n", "6|PENDING|\n5|RUNNING|\n"):
+        assert dump(undated, ds, row, header="JobID|State|NodeList\n") == ["ingested"]
+    assert Dataset(ds).counts()["sources"] == 6
+
+
+def test_a_later_dump_is_read_with_the_zone_of_the_earlier(tmp_path: Path, ds: Path) -> None:
+    path, header = tmp_path / "jobs.txt", "JobID|Start|State|NodeList\n"
+    dump(path, ds, "5|2024-01-01T01:00:00|RUNNING|c1\n", header=header, tz="Europe/Berlin")
+    assert dump(path, ds, "5|2024-01-01T01:00:00|COMPLETED|c1\n", header=header) == ["ingested"]
+    (job,) = Dataset(ds).arrow("jobs").to_pylist()
+    assert (job["state"], job["started_at"]) == ("COMPLETED", datetime(2024, 1, 1, tzinfo=UTC))
+    wider = "5|2024-01-01T01:00:00|COMPLETED|c1|p\n"  # with one more column it is not the same
+    assert dump(path, ds, wider, header="JobID|Start|State|NodeList|Partition\n") == ["ingested"]
+    assert Dataset(ds).read("jobs").queue.tolist() == ["p"]

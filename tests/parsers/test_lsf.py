@@ -21,18 +21,19 @@ from fitkit.records import Job
 from fitkit.schema import to_arrow
 
 USAGE = "10.5 0.5 " + "-1 " * 17
+LATER = ' 8 "" "" 0 0 0' + ' ""' * 3 + " 0" * 18  # as version 9 has them at least
 NAMES = ("user", "account", "name")
 
 
 def line(
     number: int = 7, *, submit: int = 1000, begin: int = 0, start: int = 1060, end: int = 1160,
     waits: str = "", hosts: str = '2 "4*c1" "4*c2"', state: int = 64, status: int = 0,
-    rest: str = "",
+    rest: str = LATER, version: str = "9.11",
 ) -> str:  # fmt: skip
     """A synthetic record with the fields up to the exit status, and what is to follow."""
     return (
-        f'"JOB_FINISH" "9.11" {end} {number} 501 33 8 {submit} {begin} 0 {start} "jane" "normal" '
-        f'"" "{waits}" "" "login1" "/w" "" "o" "e" "f" 0 {hosts} {state} 60.0 "net" '
+        f'"JOB_FINISH" "{version}" {end} {number} 501 33 8 {submit} {begin} 0 {start} "jane" '
+        f'"normal" "" "{waits}" "" "login1" "/w" "" "o" "e" "f" 0 {hosts} {state} 60.0 "net" '
         f'"run ""all"" {{1}}" {USAGE}"" "lab" {status}{rest}\n'
     )
 
@@ -95,11 +96,11 @@ def test_the_two_real_records(shared: Path) -> None:
 
 def test_arrays_and_later_fields() -> None:
     later = ' 8 "" "" 3 2048 0' + ' ""' * 3 + " 0" * 18 + " 1 k v 1 c1 5 0 1 1 0 600 0 0"
-    (job,), notes = read(line(rest=later + ' "" "" 0 "" 0 0 "" 0 0 "/w" 99'))
+    (job,), notes = read(line(rest=later + ' "" "" 0 "" 0 0 "" 0 0 "/w" 99 "/w"'))
     assert notes == []
     assert (job.job_id, job.array_index, job.memory_bytes) == ("7[3]", 3, 2048 * 1024)
     assert (job.wall_limit_s, job.walltime_s) == (600.0, 99.0)
-    (job,), _ = read(line())  # an old version: the fields end with the exit status
+    (job,), _ = read(line(version="5.0", rest=" 8"))  # an old version has few of them
     assert (job.job_id, job.wall_limit_s, job.memory_bytes) == ("7", None, None)
 
 
@@ -134,6 +135,47 @@ def test_a_record_that_cannot_be_read() -> None:
     assert ([job.job_id for job in jobs], notes) == (["8"], [("bad_line", 1)])
     jobs, notes = read(line() + line(8)[:80])
     assert ([job.job_id for job in jobs], notes) == (["7"], [("truncated", 2)])
+
+
+def test_a_record_that_is_cut_is_not_taken_for_whole() -> None:
+    # 134 * 256 = 34304 is exit code 134; cut to 34 it would be signal 34.
+    whole = line(state=32, status=34304)
+    for cut in range(13, len(whole) - 1):
+        jobs, notes = read(line(8) + whole[:cut])
+        assert ([job.job_id for job in jobs], notes) == (["8"], [("truncated", 2)])
+    for end, limits in ((" 600", (None, None)), (" 600 0", (600.0, None))):
+        (job,), _ = read(line(rest=LATER + " 0 0" + end))
+        assert (job.wall_limit_s, job.walltime_s) == limits
+    for version, rest, field in (("5.0", "", "maxNumProcessors"), ("9.11", " 8", "jobDescription")):
+        with pytest.raises(ParseError, match=rf":1: .*the line ends before {field}$"):
+            read(line(state=32, status=34, version=version, rest=rest))
+
+
+def test_the_whole_record_wins_over_a_cut_copy() -> None:
+    whole = line(state=32, status=34304)
+    cut = whole[: whole.index("34304") + 2]
+    for text, place in (
+        (cut + "\n" + whole + line(8), 1), (whole + cut + "\n" + line(8), 2),
+        (whole + cut + line(8), 2),  # the next record begins on the same line
+    ):  # fmt: skip
+        jobs, notes = read(text)
+        assert [(job.job_id, job.attempt, job.exit_code) for job in jobs] == [
+            ("7", 1, 134), ("8", 1, 0),
+        ]  # fmt: skip
+        assert notes == [("truncated", place)]
+    with pytest.raises(ParseError, match=r"lsb.acct:1: .*another record begins inside of it"):
+        read(cut + line(8))
+    jobs, notes = read(cut + line(8), skip=True)
+    assert ([job.job_id for job in jobs], notes) == (["8"], [("bad_line", 1)])
+
+
+def test_messages_quote_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "lsb.acct"
+    for field, other in (("1060", '"jane"'), ("60.0", "jane"), (" 1000 0 0 ", ' 1000 "jane" 0 ')):
+        path.write_text(line(8) + line().replace(field, other, 1))
+        problems = ProblemLog(skip_bad_lines=True)
+        list(LsfParser().parse(Source("x", (SourceFile(path, "x"),), {}, problems)))
+        assert "jane" not in str(problems.notes)
 
 
 def test_names_are_kept_if_the_user_says_so() -> None:

@@ -101,6 +101,19 @@ def test_a_cut_row_a_zero_and_an_empty_table_are_noted(tmp_path: Path) -> None:
     assert codes == ["truncated", "bad_value", "no_times", "nodes_unknown"]
 
 
+@pytest.mark.parametrize("row", ["8 x", "8", "128 1e-6"])
+def test_a_row_without_tabs_is_one_where_a_table_is(tmp_path: Path, row: str) -> None:
+    with pytest.raises(ParseError, match=r":6: cannot read: a row of size \d+ without one time"):
+        read_text(tmp_path, TABLE + row + "\n")
+    records, problems = read_text(tmp_path, TABLE + row)  # cut
+    assert len([one for one in records if isinstance(one, Comm)]) == 4
+    assert [code for _, _, code, _ in problems.notes] == ["truncated", "nodes_unknown"]
+    _, problems = read_text(tmp_path, f"{TABLE}\n8 nodes are free\n")
+    assert [code for _, _, code, _ in problems.notes] == [
+        "nodes_unknown"
+    ]  # no row: a line is between
+
+
 def test_a_file_without_a_table_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ParseError, match="no table of ping-pong times"):
         read_text(tmp_path, "something else\n")

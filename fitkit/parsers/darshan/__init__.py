@@ -45,7 +45,7 @@ class DarshanParser:
     """Logs of Darshan 3; needs the optional extra ``darshan``."""
 
     name = "darshan"
-    version = 1
+    version = 2
 
     def recognises(self, head: bytes) -> bool:
         """Whether it begins as such a log, of any version, does."""

@@ -179,9 +179,22 @@ def _read_and_leave(seconds: int, path: str) -> None:
         signal.alarm(seconds)  # its default action ends the process, also inside the library
         _write(read_log(path))
     except BaseException as error:  # noqa: BLE001 - this process has no one above it
-        _write({"error": f"{type(error).__name__}: {error}"})
+        _write({"error": _said(error)})
     finally:
         os._exit(0)
+
+
+def _said(error: BaseException) -> str:
+    """Why a log could not be read: in our words, or in those of the library."""
+    # An error of the system names the path, and that names a person.
+    text = (error.strerror or "") if isinstance(error, OSError) else str(error).rstrip(".")
+    if isinstance(error, MemoryError):
+        return f"it takes more than {_MEMORY_BYTES >> 30} GiB of memory"
+    if isinstance(error, ValueError) and text:
+        return text
+    if isinstance(error, RuntimeError) and text:
+        return f"the Darshan library says: {text}"
+    return f"the Darshan library failed on it ({type(error).__name__}: {text})"
 
 
 def _reason(code: int, seconds: int) -> str:

@@ -7,6 +7,7 @@ whose program only counts its iterations gives steps without times.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -20,7 +21,8 @@ from fitkit.records import Job, Launch, Record, Run
 
 __all__ = ["JobOutputParser"]
 
-_VERSION = 1
+_VERSION = 2
+_LAST_VALUE = re.compile(r"[^\s,]*\Z")
 
 
 class JobOutputParser:
@@ -88,9 +90,10 @@ def _sections(source: Source, file: SourceFile) -> list[Section]:
     envelope, problems = Envelope(), ProblemLog()
     # The parser of what is inside reads the file again, and notes where it is damaged.
     for number, text in replace(source, problems=problems).lines(file):
-        own = envelope.read(number, text)
-        if own != text and problems.may_be_cut(file, number):
-            what = "the line has no end: its last value may be cut"
+        is_cut = problems.may_be_cut(file, number)
+        whole = _LAST_VALUE.sub("", text) if is_cut else text
+        if envelope.read(number, whole) != whole and is_cut:
+            what = "the line has no end: its last value may be cut and is left out"
             source.problems.note(file, number, "truncated", what)
     return envelope.sections
 
@@ -98,8 +101,10 @@ def _sections(source: Source, file: SourceFile) -> list[Section]:
 def _job(source: Source, file: SourceFile, prologue: Prologue, attempt: int) -> Job:
     columns = job_columns(source, prologue)
     if prologue.stamp and "started_at" not in columns:
-        text = f"the zone of {prologue.stamp!r} is not known: --tz says it"
-        source.problems.note(file, prologue.line, "no_timezone", text)
+        code, text = "no_timezone", "the zone of the prologue's stamp is not known: --tz says it"
+        if source.tz is not None:
+            code, text = "bad_value", "the prologue's stamp is no time"
+        source.problems.note(file, prologue.line, code, text)
     return Job(source_id=source.source_id, attempt=attempt, **columns)
 
 
@@ -109,6 +114,7 @@ def _launches(source: Source, section: Section, job_id: str | None) -> Iterator[
             source_id=source.source_id,
             launch_id=app.apid,
             job_id=job_id,
+            system=source.metadata.get("system"),
             user_s=app.user_s,
             system_s=app.system_s,
             memory_bytes=app.memory_bytes,

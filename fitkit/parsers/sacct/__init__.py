@@ -13,11 +13,12 @@ from collections.abc import Iterator, Sequence
 
 from fitkit.parsers.job_rows import Tally
 from fitkit.parsers.sacct.joining import Ledger
+from fitkit.parsers.sacct.other_output import hint_for
 from fitkit.parsers.sacct.rows import RowReader, read_layout
 from fitkit.parsers.source import Source, SourceFile, group_by_file
 from fitkit.records import Job, Launch
 
-__all__ = ["SacctParser"]
+__all__ = ["SacctParser", "hint_for"]
 
 _HEAD_BYTES = 1 << 16  # a row of a full machine is shorter
 
@@ -26,7 +27,7 @@ class SacctParser:
     """Reads tables of sacct into the tables ``jobs`` and ``launches``."""
 
     name = "sacct"
-    version = 1
+    version = 2
 
     def recognises(self, head: bytes) -> bool:
         """Whether the first line is a header of sacct, or a row with columns that are known."""

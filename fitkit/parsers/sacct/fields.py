@@ -28,6 +28,12 @@ _EXIT = re.compile(r"(\d{1,10}):(\d{1,4})", re.ASCII)
 _COUNT = re.compile(r"\d{1,15}", re.ASCII)
 _STATE = re.compile(r"([A-Z_]+)(?: by .*)?\+?", re.ASCII | re.DOTALL)
 _DEVICES = re.compile(r"gres/gpu(?P<kind>:[^=,]*)?=(?P<n>\d{1,9})(?:,|\Z)", re.ASCII)
+# As versions before 21.08 have them: gpu, gpu:2, gpu:tesla:2, gpu:tesla:2(IDX:0-1).
+_GENERIC = re.compile(
+    r"(?:\A|,)(?:gres[:/])?gpu(?::[A-Za-z_][^:,()]{0,80})?(?::(?P<n>\d{1,9}))?"
+    r"(?:\([^()]{0,200}\))?(?=,|\Z)",
+    re.ASCII,
+)
 
 _BY_STATE = {
     "COMPLETED": ("COMPLETED",),
@@ -164,6 +170,12 @@ def read_devices(text: str) -> int | None:
 
 
 @_remembered
+def read_generic(text: str) -> int | None:
+    """GPUs in a list of generic resources of the job: ``gpu:tesla:2,mic:1``; None if none is."""
+    return sum(int(found["n"] or 1) for found in _GENERIC.finditer(text)) or None
+
+
+@_remembered
 def _read_nodes(text: str) -> Columns:
     """Columns of the hosts; none if the job never had any."""
     return {} if text == _NO_HOSTS else host_columns(read_hosts(text))
@@ -173,6 +185,7 @@ Reader = Callable[[str], Any]
 # Column of sacct in small letters, column here, reader; of two for one column the later counts.
 READERS: tuple[tuple[str, str, Reader], ...] = (
     ("cluster", "system", str),
+    ("jobidraw", "raw_id", str),
     ("partition", "queue", str),
     ("submit", "submitted_at", read_instant),
     ("eligible", "eligible_at", read_instant),
@@ -188,6 +201,8 @@ READERS: tuple[tuple[str, str, Reader], ...] = (
     ("allocnodes", "n_nodes_reported", read_count),
     ("ncpus", "n_slots_reported", read_count),
     ("alloccpus", "n_slots_reported", read_count),
+    ("reqgres", "n_devices", read_generic),
+    ("allocgres", "n_devices", read_generic),
     ("reqtres", "n_devices", read_devices),
     ("alloctres", "n_devices", read_devices),
     ("nodelist", "hosts", _read_nodes),

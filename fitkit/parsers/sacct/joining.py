@@ -37,7 +37,7 @@ class Ledger:
         self._source, self._file, self._tally = source, file, tally
         self._written = name_writer(source)
         self._rows: list[_Row] = []
-        self._of_job: dict[str, list[_Row]] = {}
+        self._of_job: dict[tuple[str, str], list[_Row]] = {}  # a number is one of its cluster
         self._steps: list[Columns] = []
         self._seen: set[int] = set()
         self._readers: list[tuple[str, str, Reader]] = []  # of the columns that the table has
@@ -59,18 +59,22 @@ class Ledger:
             return
         columns = self._columns(line, cells)
         job_id, step = match["job"], match["step"]
+        key = (cells.get("cluster", ""), job_id)
         if step is None:
             columns |= {"job_id": job_id, "scheduler": "slurm", "line": line}
             columns |= {column: self._written(cells.get(n, "")) for n, column in PERSONAL.items()}
+            if columns.get("raw_id") == job_id:
+                del columns["raw_id"]
             if (index := match["index"]) and index.isdecimal():
                 columns["array_index"] = int(index)
             row = _Row(line, columns, cells.get("submit", ""), cells.get("start", ""))
             self._rows.append(row)
-            self._of_job.setdefault(job_id, []).append(row)
+            self._of_job.setdefault(key, []).append(row)
             return
-        self._add_memory(job_id, columns)
+        self._add_memory(key, columns)
         if step not in _NO_PROGRAM:
             columns |= {"launch_id": f"{job_id}.{step}", "job_id": job_id}
+            columns["system"] = self._source.metadata.get("system") or columns.get("system")
             self._steps.append(columns)
 
     def jobs(self) -> Iterator[Job]:
@@ -87,10 +91,10 @@ class Ledger:
             known = {name: v for name, v in columns.items() if name in _LAUNCH_COLUMNS}
             yield Launch(source_id=self._source.source_id, **known)
 
-    def _add_memory(self, job_id: str, step: Columns) -> None:
+    def _add_memory(self, key: tuple[str, str], step: Columns) -> None:
         """Only steps have a resident memory: the largest is that of the job above them."""
-        if job_id in self._of_job and "memory_bytes" in step:
-            columns = self._of_job[job_id][-1].columns
+        if key in self._of_job and "memory_bytes" in step:
+            columns = self._of_job[key][-1].columns
             columns["memory_bytes"] = max(columns.get("memory_bytes", 0), step["memory_bytes"])
 
     def _columns(self, line: int, cells: dict[str, str]) -> Columns:
@@ -110,7 +114,8 @@ class Ledger:
         instants = {k: v for k, v in found.items() if isinstance(v, datetime)}
         columns = {k: v for k, v in found.items() if k not in instants}
         _spread(columns, instants)
-        return columns | utc_columns(instants, self._source, self._tally, line)
+        elapsed_s = columns.get("walltime_s")
+        return columns | utc_columns(instants, self._source, self._tally, line, elapsed_s)
 
 
 def _spread(columns: Columns, instants: dict[str, datetime]) -> None:

@@ -20,12 +20,12 @@ _FREE = (
     "constraints", "reason", "container", "wckey",
 )  # fmt: skip
 # A header needs some of these, to be told from other tables that have a column JobID.
-_KNOWN = frozenset({
+KNOWN = frozenset({
     *_FREE, *ANCHORS, "jobid", "jobidraw", "user", "uid", "group", "gid", "account", "partition",
     "qos", "cluster", "elapsed", "elapsedraw", "timelimit", "timelimitraw", "nnodes", "ncpus",
-    "allocnodes", "alloccpus", "reqcpus", "reqnodes", "reqmem", "reqtres", "alloctres", "nodelist",
-    "ntasks", "totalcpu", "usercpu", "systemcpu", "cputime", "cputimeraw", "maxrss", "maxvmsize",
-    "restarts", "derivedexitcode", "priority",
+    "allocnodes", "alloccpus", "reqcpus", "reqnodes", "reqmem", "reqtres", "alloctres", "reqgres",
+    "allocgres", "nodelist", "ntasks", "totalcpu", "usercpu", "systemcpu", "cputime", "cputimeraw",
+    "maxrss", "maxvmsize", "restarts", "derivedexitcode", "priority",
 })  # fmt: skip
 _HEADER = re.compile(r"[A-Za-z]+([^A-Za-z0-9_,\s][^A-Za-z0-9_]{0,7}|\t)[A-Za-z]+", re.ASCII)
 # Without a header the columns must be known: those that Open XDMoD asks for.
@@ -59,7 +59,21 @@ class Layout:
         """Whether a line begins a row: with a job, or at least with a cell before it."""
         place = self.columns.index("jobid")
         cells = text.split(self.delimiter, place + 1)
-        return len(cells) == place + 2 and JOB_ID.fullmatch(cells[place]) is not None
+        has_others = len(cells) == place + 2 or (len(cells) == len(self.columns) == place + 1)
+        return has_others and JOB_ID.fullmatch(cells[place]) is not None
+
+    def job_of(self, text: str) -> str:
+        """The job of a row: of the cells before it none can be taken for one."""
+        place = self.columns.index("jobid")
+        return text.split(self.delimiter, place + 1)[place]
+
+    def has_ended(self, text: str) -> bool:
+        """Whether the last cell is whole even if the line has no end."""
+        return self.is_closed and text.endswith(self.delimiter)
+
+    def without_last(self, cells: dict[str, str]) -> dict[str, str] | None:
+        """The cells of a row that may be cut; None if what is cut may be its job."""
+        return None if self.columns[-1] == "jobid" else cells | {self.columns[-1]: ""}
 
     def may_go_on(self, parts: Sequence[str]) -> bool:
         """Whether a row of these lines may have more: cells are missing, or the last is free."""
@@ -100,7 +114,7 @@ def read_layout(line: str) -> Layout | None:
     if header is not None and "jobid" in (found := _names(line, header[1])):
         is_closed = found[-1] == ""
         names = found[:-1] if is_closed else found
-        is_known = len(_KNOWN.intersection(names)) >= min(len(names), 4) > 1
+        is_known = len(KNOWN.intersection(names)) >= min(len(names), 4) > 1
         if is_known and len(set(names)) == len(names) and all(names):
             return Layout(names, header[1], line, is_closed)
     for columns in (_XDMOD, _PLAIN):
@@ -171,17 +185,20 @@ class RowReader:
         pending, self._pending = self._pending, None
         if pending is None or self._layout is None:
             return
-        text = "\n".join(pending.parts)
+        text, problems = "\n".join(pending.parts), self._source.problems
         cells = self._layout.cells(text)
-        if cells is None:
+        is_cut = problems.may_be_cut(self._file, pending.last_line)
+        if cells is not None and is_cut and not self._layout.has_ended(text):
+            what = "the line has no end: its last cell may be cut and is left out"
+            problems.note(self._file, pending.last_line, "truncated", what)
+            cells = self._layout.without_last(cells)
+        elif cells is None:
             n_found, n_wanted = text.count(self._layout.delimiter) + 1, len(self._layout.columns)
-            job = text.split(self._layout.delimiter, 1)[0]
-            what = f"job {job}: {n_found} cells for {n_wanted} columns, or cells of another column"
-            self._source.problems.bad_line(self._file, pending.line, what)
+            what = f"{n_found} cells for {n_wanted} columns, or cells of another column"
+            what = f"job {self._layout.job_of(text)}: {what}"
+            problems.bad_line(self._file, pending.last_line if is_cut else pending.line, what)
+        if cells is None:
             return
-        if self._source.problems.may_be_cut(self._file, pending.last_line):
-            what = "the line has no end: its last cell may be cut"
-            self._source.problems.note(self._file, pending.last_line, "truncated", what)
         if len(pending.parts) > 1 or self._layout.delimiter in "".join(cells.values()):
             what = "rows with delimiters or line ends in a text"
             self._tally.add(pending.line, "rejoined_row", what)

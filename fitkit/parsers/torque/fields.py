@@ -55,9 +55,6 @@ _NEXT_KEY = re.compile(r" (?=[A-Za-z_][\w.]*=)")
 _GLUED = re.compile(r"(?<![A-Za-z_.])((?:ctime|qtime|etime|start|end)=[0-9]+)(?=[A-Za-z_][\w.]*=)")
 # In the order of the writer the free text ends where the queue begins.
 _FREE_TEXT_END = re.compile(r" (?=queue=\S+ ctime=[0-9]+(?:\s|qtime=|$))")
-_PERSONAL = re.compile(
-    r"(?:user|group|account|project|jobname|owner|requestor)=.*", re.IGNORECASE | re.DOTALL
-)
 _CLOSING = "EAR"  # records that close an attempt
 _PBS_KEYS = frozenset({"run_count", "exec_vnode", "Resource_List.select"})  # not of Torque
 _NO_PROJECT = "_pbs_project_default"
@@ -290,8 +287,13 @@ def _read_owners(text: str, others: Mapping[str, str]) -> dict[str, str]:
 
 
 def without_names(text: str) -> str:
-    """Cut a line before the first field that may name somebody."""
-    return _PERSONAL.sub("...", text)
+    """The beginning of a record: what follows may name somebody, whatever it is."""
+    match = RECORD_HEAD.match(text) or BEGINS_LIKE_RECORD.match(text)
+    if match is None:
+        return "..."
+    job_id = match[3].strip() if match.re is RECORD_HEAD else ""
+    known = f"{match[2]};{job_id};" if JOB_ID.fullmatch(job_id) else ""
+    return f"{match[1]};{known}..."
 
 
 # Fields that only a record has which closes an attempt: elsewhere such a key is part of a name.

@@ -41,6 +41,9 @@ def _utc(epoch: int | None) -> datetime | None:
     return None if epoch is None else datetime.fromtimestamp(epoch, UTC)
 
 
+_LETTERS = re.compile(r"[^\W\d_]")
+
+
 class _Start(NamedTuple):
     """An S record that is read only if no E record says the same."""
 
@@ -131,7 +134,7 @@ class Ledger:
             server = match["server"] if match else None
             index = (match["index"] or match["dash"]) if match else None
             if match is None:
-                self._note(attempts[0], "odd_job_id", f"not a Torque job id: {job_id}")
+                self._note(attempts[0], "odd_job_id", "not a Torque job id")
             number, ctime = 0, None
             for attempt in attempts:
                 if ctime and attempt.entry.ctime and attempt.entry.ctime != ctime:
@@ -227,7 +230,9 @@ class Ledger:
         if reading.is_pbs:
             self.scheduler = "pbs"
         for key, value in reading.bad_values:
-            self._tally("bad_value", line, key, f"{key}: {value[:80]!r}", file)
+            # Letters may be a name that free text has brought there.
+            text = f"{key} is not of its type: {_LETTERS.sub('x', value[:80])!r}"
+            self._tally("bad_value", line, key, text, file)
         if reading.was_cut:
             text = "the record has no end: its last value is left out"
             self.source.problems.note(self._files[file], line, "truncated", text)

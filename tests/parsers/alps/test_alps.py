@@ -140,6 +140,29 @@ def test_a_list_of_nodes_that_is_cut_is_left_out(read: Any) -> None:
         assert (launches, [code for _, _, code, _ in notes]) == ([], ["truncated"])
 
 
+def test_a_list_that_is_cut_inside_of_the_log_is_a_bad_line(read: Any) -> None:
+    whole = at(2, PLACED.format(1, 7, "3-5,12"))
+    cut = at(3, PLACED.format(2, 7, "3-5,12").replace("2 (nid0 3)", ""))  # 3-5,1
+    launches, notes = read(at(1, BOUND.format(7, "1")) + whole + cut + whole, skip_bad_lines=True)
+    assert [one.hosts for one in launches] == ["3-5,12"]
+    assert [code for code, _ in codes(notes)] == ["bad_line", "duplicate_records"]
+
+
+def test_messages_quote_no_names(read: Any) -> None:
+    placed = PLACED.format(1, 7, "alice").replace("uid 1 ", "uid 31251 ").replace("'x'", "'/u/al'")
+    bound = "Bound apid 0 resId 7 pagg 0x1 batchId alice\n"
+    _, notes = read(at(1, bound) + at(2, placed), skip_bad_lines=True)
+    assert [text for *_, text in notes] == [
+        "Bound resId 7: no batchId", "Placed apid 1: no whole list of nodes",
+    ]  # fmt: skip
+
+
+def test_a_time_that_clocks_left_out_is_noted(read: Any) -> None:
+    line = "2024-03-31 02:30:00: " + PLACED.format(1, 7, "3")
+    _, notes = read(line, tz="Europe/Berlin")
+    assert [code for _, _, code, _ in notes] == ["bad_value", "unbound"]
+
+
 def test_no_such_day(read: Any) -> None:
     line = at(1, PLACED.format(1, 7, "3")).replace("-03-02", "-02-31")
     launches, notes = read(line)

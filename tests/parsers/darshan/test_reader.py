@@ -48,8 +48,8 @@ def test_what_the_library_does_to_its_process_ends_there() -> None:
     crash, hang, end, wrong, good, nan = map(json.loads, done.stdout.splitlines())
     assert crash == {"error": "the library crashed on it (signal 11)"}
     assert hang == {"error": "the library was not done after 1 s"}
-    assert end == {"error": "SystemExit: done"}
-    assert wrong == {"error": "KeyError: 'counters'"}
+    assert end == {"error": "the Darshan library failed on it (SystemExit: done)"}
+    assert wrong == {"error": "the Darshan library failed on it (KeyError: 'counters')"}
     assert good == {"rows": []}
     assert "JSON" in nan["error"]
 

@@ -65,7 +65,7 @@ def test_three_logs_of_a_job_are_one(logs: Path, tmp_path: Path) -> None:
     (run,) = store.read("runs").to_dict("records")
     assert link == {
         "job_id": "9300001.bw", "attempt": 1, "run_id": run["run_id"], "method": "envelope",
-        "score": 1.0,
+        "score": 1.0, "system": "bw",
     }  # fmt: skip
     assert (run["framework"], run["job_id"]) == ("cntk", "9300001.bw")
     phases = job_phases(store)
@@ -108,6 +108,40 @@ def test_the_job_in_the_environment_of_a_log(logs: Path, tmp_path: Path, log_tex
     assert sorted(runs.job_id.fillna("")) == ["", "9300001.bw"]
     (link,) = store.read("links").to_dict("records")
     assert (link["job_id"], link["method"], link["score"]) == ("9300001.bw", "job_id", 1.0)
+
+
+@pytest.mark.parametrize(
+    ("said", "job_id"),
+    [
+        ("SLURM_ARRAY_JOB_ID=400\nSLURM_ARRAY_TASK_ID=3\nSLURM_JOB_ID=403\n", "400_3"),
+        ("'SLURM_ARRAY_TASK_ID': '0', 'SLURM_ARRAY_JOB_ID': '400'\n", "400_0"),
+        ("SLURM_JOB_ID=403\nSLURM_ARRAY_TASK_COUNT=7\n", "403"),
+        ("LSB_JOBID=7\nLSB_JOBINDEX=3\n", "7[3]"),
+        ("LSB_JOBID=7\nLSB_JOBINDEX=0\n", "7"),
+        ("SLURM_ARRAY_JOB_ID=4\nSLURM_ARRAY_TASK_ID=3\nSLURM_ARRAY_TASK_ID=4\n", None),
+    ],
+)
+def test_the_element_of_an_array_in_the_environment_of_a_log(
+    said: str, job_id: str | None, tmp_path: Path, log_text: Any
+) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "train.log").write_text(said + log_text(3))
+    store = fitkit.ingest(tmp_path / "logs", tmp_path / "ds")
+    assert store.arrow("runs", ["job_id"]).to_pylist() == [{"job_id": job_id}]
+
+
+def test_an_array_of_slurm_from_its_logs(tmp_path: Path, log_text: Any) -> None:
+    folder = tmp_path / "logs"
+    for name, said in (("slurm-400_3", ""), ("b", "SLURM_JOB_ID=404\n")):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "train.log").write_text(said + log_text(3 + len(said)))
+    (folder / "jobs.txt").write_text(
+        "JobID|JobIDRaw|State|ExitCode\n400_3|403|FAILED|1:0\n400_4|404|FAILED|1:0\n"
+    )
+    links = fitkit.ingest(folder, tmp_path / "ds").read("links")
+    assert sorted(zip(links.job_id, links.method, strict=True)) == [
+        ("400_3", "path"), ("400_4", "job_id"),
+    ]  # fmt: skip
 
 
 def test_a_mapping_reads_what_is_inside(tmp_path: Path, job_output: Any) -> None:

@@ -11,6 +11,7 @@ from fitkit.parsers.sacct.fields import (
     read_devices,
     read_duration,
     read_exit,
+    read_generic,
     read_instant,
     read_minutes,
     read_size,
@@ -109,3 +110,15 @@ def test_job_ids(text: str, job: str, index: str | None, step: str | None) -> No
     match = JOB_ID.fullmatch(text)
     assert match is not None
     assert (match["job"], match["index"], match["step"]) == (job, index, step)
+
+
+@pytest.mark.parametrize(
+    ("text", "n_devices"),
+    [
+        ("gpu", 1), ("gpu:2", 2), ("gpu:tesla", 1), ("gpu:tesla:2", 2), ("gres:gpu:4", 4),
+        ("gpu:tesla:2(IDX:0,1),mic:1", 2), ("mic:1,gpu:a100:1,gpu:v100:2", 3),
+        ("mic:1", None), ("gpumem:3", None), ("craynetwork:1", None), ("", None),
+    ],
+)  # fmt: skip
+def test_generic_resources_of_older_versions(text: str, n_devices: int | None) -> None:
+    assert read_generic(text) == n_devices

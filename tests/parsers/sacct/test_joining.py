@@ -228,6 +228,50 @@ def test_parts_of_a_heterogeneous_job_are_jobs(read: Read) -> None:
     assert jobs[0].job_id == "6"
 
 
+def test_a_number_is_one_of_its_cluster(read: Read) -> None:
+    columns = "JobID|Cluster|Submit|Start|End|State|MaxRSS"
+    rows = (
+        "5|a|1000000000|1000000100|1000000200|NODE_FAIL|", "5.0|a||1000000110|1000000200|FAILED|1K",
+        "5|b|1000000000|1000000300|1000000400|COMPLETED|", "5.0|b||1000000310|1000000400|FAILED|2K",
+    )  # fmt: skip
+    jobs, launches, notes = read(table(*rows, columns=columns))
+    assert [(job.system, job.attempt, job.memory_bytes) for job in jobs] == [
+        ("a", 1, 1024), ("b", 1, 2048),
+    ]  # fmt: skip
+    assert [(one.launch_id, one.system) for one in launches] == [("5.0", "a"), ("5.0", "b")]
+    assert notes == []
+
+
+def test_an_element_of_an_array_has_a_raw_number_besides(read: Read) -> None:
+    columns = "JobID|JobIDRaw|State|AllocGRES"
+    jobs, _, _ = read(table("400_3|403|FAILED|gpu:2", "404|404|FAILED|", columns=columns))
+    assert [(job.job_id, job.raw_id, job.array_index) for job in jobs] == [
+        ("400_3", "403", 3), ("404", None, None),
+    ]  # fmt: skip
+    assert [job.n_devices for job in jobs] == [2, None]
+
+
+def test_the_time_that_elapsed_tells_which_of_two_like_hours_it_was(read: Read) -> None:
+    # 27 October 2024: 03:00 at +02:00 is followed by 02:00 at +01:00.
+    columns = "JobID|State|Elapsed|Start|End"
+    rows = (
+        "1|COMPLETED|00:00:10|2024-10-27T02:30:00|2024-10-27T02:30:10",
+        "2|COMPLETED|01:00:10|2024-10-27T02:30:00|2024-10-27T02:30:10",
+        "3|COMPLETED|00:30:00|2024-10-27T02:50:00|2024-10-27T02:20:00",
+        "4|COMPLETED|02:00:00|2024-10-27T01:30:00|2024-10-27T02:30:00",
+        "5|COMPLETED||2024-10-27T02:50:00|2024-10-27T02:20:00",
+    )
+    jobs, _, notes = read(table(*rows, columns=columns), tz="Europe/Berlin")
+    assert notes == []
+    assert [job.run_s for job in jobs] == [10.0, 3610.0, 1800.0, 7200.0, 1800.0]
+    assert jobs[1].started_at == datetime(2024, 10, 27, 0, 30, tzinfo=UTC)
+    assert jobs[1].ended_at == datetime(2024, 10, 27, 1, 30, 10, tzinfo=UTC)
+    gap = "1|COMPLETED|00:00:10|2024-03-31T02:30:00|2024-03-31T03:30:10"
+    (job,), _, notes = read(table(gap, columns=columns), tz="Europe/Berlin")
+    assert notes == [("bad_value", 2)]  # 02:00 was followed by 03:00
+    assert job.run_s == 10.0
+
+
 def test_odd_states_are_kept_in_the_words_of_the_log(read: Read) -> None:
     jobs, _, notes = read(table("1|REVOKED", "2|EXPEDITING", "3|what?", columns="JobID|State"))
     assert [(job.state, job.state_raw) for job in jobs] == [

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fitkit.errors import ParseError
-from fitkit.parsers.sacct import SacctParser
+from fitkit.errors import ParseError, UnknownFormatError
+from fitkit.parsers import SourceFile, identify
+from fitkit.parsers.sacct import SacctParser, hint_for
 from fitkit.parsers.sacct.rows import read_layout
 from fitkit.schema import to_arrow
 
@@ -86,6 +88,37 @@ def test_a_delimiter_elsewhere_is_a_bad_row_and_never_shifts_cells(read: Read) -
     assert read(moved, skip=True)[2] == [("bad_line", 2), ("no_rows", None)]
 
 
+def test_a_bad_row_is_named_by_its_job_and_nobody_else(read_file: Any, tmp_path: Path) -> None:
+    path = tmp_path / "sacct.txt"
+    path.write_text("User|JobID|State|Elapsed|NodeList\nmallory|301|RUNNING|0|n|1|7|x\n")
+    with pytest.raises(
+        ParseError, match=r"^sacct.txt:2: cannot read: job 301: 8 cells for 5 "
+    ) as e:
+        read_file(path)
+    assert "mallory" not in str(e.value)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "JobID   JobName  Partition   State \n------- -------- ---------- ------- \n1 a b c\n",
+        "JobID,State,Start,End\n200,COMPLETED,1,2\n",
+        '{"meta": {"Slurm": {"version": {}}}, "jobs": [{"job_id": 7}]}',
+    ],
+)
+def test_other_output_of_sacct_is_told_what_helps(head: str, tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_text(head)
+    with pytest.raises(UnknownFormatError) as caught:
+        identify(SourceFile(path, "x"))
+    assert "sacct with --parsable2" in caught.value.hint
+
+
+@pytest.mark.parametrize("head", ["JobID,a,b\n", "a b c\n- - -\n", '{"jobs": []}', "", "{", "-"])
+def test_other_texts_are_not_taken_for_it(head: str) -> None:
+    assert hint_for(head.encode()) is None
+
+
 def test_what_is_no_row_is_counted(read: Read) -> None:
     table = "slurm: error: x\n" + HEADER + row("1") + "\n" + HEADER + row("2")
     jobs, _, notes = read(table)
@@ -105,6 +138,13 @@ def test_a_header_alone_gives_no_rows_and_a_note(read: Read) -> None:
 def test_a_last_line_without_an_end_is_noted(read: Read) -> None:
     jobs, _, notes = read(HEADER + row("1") + row("2").rstrip("\n"))
     assert ([job.job_id for job in jobs], notes) == (["1", "2"], [("truncated", 3)])
+    # "c[1-2]" can be the beginning of "c[1-2]x"; what stands before it is whole.
+    assert [(job.hosts, job.exit_code) for job in jobs] == [("c[1-2]", 0), (None, 0)]
+    closed = (HEADER + row("1")).replace("\n", "|\n")
+    (job,), _, notes = read(closed.rstrip("\n"))
+    assert (job.hosts, notes) == ("c[1-2]", [])
+    jobs, _, notes = read("State|JobID\nFAILED|12\nFAILED|1")
+    assert ([job.job_id for job in jobs], notes) == (["12"], [("truncated", 3)])
     jobs, _, notes = read(HEADER + row("1") + row("2")[:20])
     assert ([job.job_id for job in jobs], notes) == (["1"], [("truncated", 3)])
 

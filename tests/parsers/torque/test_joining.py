@@ -315,3 +315,21 @@ def test_many_attempts_of_one_job_are_found_by_their_start(read: Read) -> None:
     assert [job.attempt for job in jobs] == [*range(1, 3001)]
     assert {job.run_s for job in jobs} == {5.0}
     assert [note[2] for note in notes] == ["duplicate_records"]
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        f"{STAMP};E;8.bw;User alice killed it",
+        f"{STAMP};S;8.bw;alice",
+        f"{STAMP};E;alice.job;what",
+        f"{STAMP};alice",
+        E_LINE.replace("walltime=01:00:00", "walltime=alice").rstrip(),
+        E_LINE.replace("Exit_status=0", "Exit_status=alice").rstrip(),
+        E_LINE.replace(";7.bw;", ";alice;").rstrip(),
+    ],
+)
+def test_messages_quote_nothing_that_may_be_a_name(read: Read, record: str) -> None:
+    _, notes = read(record + "\n", skip_bad_lines=True)
+    assert notes
+    assert not any("alice" in text for *_, text in notes)
