@@ -1,7 +1,7 @@
 # Everything that a developer and CI run. PYTHON is that of the environment in use.
 PYTHON ?= python
 
-.PHONY: check test schemas samples accuracy logs fuzz cntk-run
+.PHONY: check test schemas samples accuracy logs plans fuzz cntk-run
 
 check:  ## style, types, layers, dependencies, spelling
 	$(PYTHON) -m ruff check .
@@ -33,6 +33,13 @@ logs:  ## write docs/logs.md; on an idle machine, FITKIT_HTA_PYTHON names the ri
 	$(PYTHON) benchmarks/mlperf_logs.py >> docs/logs.md
 	$(PYTHON) benchmarks/cntk_logs.py totals >> docs/logs.md
 	$(PYTHON) benchmarks/cntk_logs.py speed >> docs/logs.md
+
+plans:  ## write docs/plans.md; on an idle machine, with PyTorch
+	printf '# Measured plans\n\nPrinted by `make plans`.\n\n' > docs/plans.md
+	$(PYTHON) benchmarks/planning.py >> docs/plans.md
+	$(PYTHON) benchmarks/deeppool.py >> docs/plans.md
+	$(PYTHON) benchmarks/sharing.py >> docs/plans.md
+	$(PYTHON) benchmarks/plan_execution.py >> docs/plans.md
 
 fuzz:  ## ten minutes of damaged input to every parser; needs atheris
 	$(PYTHON) benchmarks/fuzz.py --seconds 600

@@ -16,5 +16,6 @@ from .models.linear import LinearModel as LinearModel
 from .models.loading import load_model as load_model
 from .models.performance import PerformanceModel as PerformanceModel
 from .models.terms import term as term
+from .planner.search import plan as plan
 from .recorder.recorder import Recorder as Recorder
 from .validation import validate as validate

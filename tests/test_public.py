@@ -20,7 +20,7 @@ README = Path(__file__).parents[1] / "README.md"
 PUBLIC = [
     "ComposedStep", "Dataset", "ErrorReport", "ExtrapolationWarning", "FitError", "FitkitError",
     "GroupedModel", "InputError", "LinearModel", "ParseError", "PerformanceModel", "Recorder",
-    "SchemaError", "Summary", "compose", "fit", "ingest", "load_model", "term", "validate",
+    "SchemaError", "Summary", "compose", "fit", "ingest", "load_model", "plan", "term", "validate",
 ]  # fmt: skip
 JOURNEY = [
     "demo", "record", "ingest", "show", "diagnose", "fit", "predict", "validate", "plan",

@@ -179,7 +179,7 @@ def test_values_that_are_wrong_in_many_lines_are_noted_once(read: Read) -> None:
     bad = E_LINE.replace("nodect=2", "nodect=two")
     _, notes = read("".join(bad.replace("7.bw", f"{number}.bw") for number in range(4)))
     assert codes(notes) == [("bad_value", 1)]
-    assert notes[0][3] == "Resource_List.nodect: 'two', and 3 more of the kind"
+    assert notes[0][3] == "Resource_List.nodect is not of its type: 'xxx', and 3 more of the kind"
 
 
 # --- local time -----------------------------------------------------------------------------
