@@ -20,6 +20,8 @@ from fitkit.parsers import Parser, Source, SourceFile
 
 # Tables that a command prints anew each time, and that tell each time what became of their jobs.
 DUMPS = ("sacct", "lsf", "swf")
+# Formats whose logs are the same under any name: their jobs would be counted twice.
+NAMELESS = (*DUMPS, "torque", "alps")
 Member = tuple[str, str, int]  # name, SHA-256 and bytes of a file, decompressed
 
 
@@ -98,8 +100,14 @@ def make_plan(sources: Sequence[tuple[Source, Parser]], dataset: Dataset) -> Pla
     holders, plan = _Holders(members), Plan()
     new: dict[str, tuple[Source, Parser]] = {}
     seen: set[str] = set()
+    copies = {(row["format"], _content(members[key])): key for key, row in stored.items()}
     for source, parser in sources:
         key = source.source_id
+        if parser.name in NAMELESS:
+            same = copies.setdefault((parser.name, _content(source.digests)), key)
+            if same != key and (same not in stored or _is_same(source, parser, stored[same])):
+                plan.held.append((source, parser, same))
+                continue
         row = stored.get(key)
         told = _with_told(source, [row] if row else [])
         holder = holders.of(source) if row is None else None
@@ -183,6 +191,11 @@ def unpacked(label: str) -> str:
 
 def _members(row: Mapping[str, Any]) -> tuple[Member, ...]:
     return tuple((name, sha, n_bytes) for name, sha, n_bytes in json.loads(row["files"]))
+
+
+def _content(files: Iterable[Member]) -> tuple[str, ...]:
+    """The same for the same content under other names."""
+    return tuple(sorted(sha for _, sha, _ in files))
 
 
 def _with_told(source: Source, rows: Iterable[Mapping[str, Any]]) -> Source:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import shutil
 from datetime import UTC, datetime
 from pathlib import Path
@@ -170,3 +171,20 @@ def test_a_later_dump_is_read_with_the_zone_of_the_earlier(tmp_path: Path, ds: P
     wider = "5|2024-01-01T01:00:00|COMPLETED|c1|p\n"  # with one more column it is not the same
     assert dump(path, ds, wider, header="JobID|Start|State|NodeList|Partition\n") == ["ingested"]
     assert Dataset(ds).read("jobs").queue.tolist() == ["p"]
+
+
+def test_the_same_jobs_under_another_name_are_stored_once(tmp_path: Path, data: Path) -> None:
+    log = (data / "torque" / "synthetic_20260301").read_bytes()
+    (tmp_path / "accounting").write_bytes(log)
+    (tmp_path / "copy.log").write_bytes(log)
+    (tmp_path / "old.gz").write_bytes(gzip.compress(log))
+    dataset = Dataset(tmp_path / "ds")
+    names = ("accounting", "copy.log", "old.gz")
+    results = list(ingest_each([tmp_path / name for name in names], dataset))
+    assert sorted(result.status for result in results) == ["ingested", "unchanged", "unchanged"]
+    (again,) = ingest_each([tmp_path / "old.gz"], dataset)
+    assert again.status == "unchanged"
+    assert dataset.counts()["jobs"] == 61
+    options = Options(metadata={"tz": "America/Chicago"})  # says more than the stored copy
+    (told,) = ingest_each([tmp_path / "copy.log"], dataset, options=options)
+    assert told.status == "ingested"
