@@ -1,3 +1,5 @@
+from .calibration import calibrate as calibrate
+from .calibration import suggest_probes as suggest_probes
 from .composition import ComposedStep as ComposedStep
 from .composition import compose as compose
 from .dataset import Dataset as Dataset

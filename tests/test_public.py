@@ -20,10 +20,11 @@ README = Path(__file__).parents[1] / "README.md"
 PUBLIC = [
     "ComposedStep", "Dataset", "ErrorReport", "ExtrapolationWarning", "FitError", "FitkitError",
     "GroupedModel", "InputError", "LinearModel", "ParseError", "PerformanceModel", "Recorder",
-    "SchemaError", "Summary", "compose", "fit", "ingest", "load_model", "plan", "term", "validate",
+    "SchemaError", "Summary", "calibrate", "compose", "fit", "ingest", "load_model", "plan",
+    "suggest_probes", "term", "validate",
 ]  # fmt: skip
 JOURNEY = [
-    "demo", "record", "ingest", "show", "diagnose", "fit", "predict", "validate", "plan",
+    "demo", "record", "ingest", "show", "diagnose", "fit", "predict", "validate", "calibrate", "plan",
     "run-plan", "share", "doctor",
 ]  # fmt: skip
 

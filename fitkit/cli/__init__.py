@@ -25,6 +25,7 @@ VERBS = {
     "fit": "Fit a recipe to a dataset; save the model.",
     "predict": "Predict times with intervals from a fitted model.",
     "validate": "Prediction error on held-out runs, beside baselines and noise.",
+    "calibrate": "Carry a model to new hardware by a few runs, or say which to make.",
     "plan": "GPUs per layer at a constant global batch, and the frontier of plans.",
     "run-plan": "Run a plan on real processes and measure it.",
     "share": "A planned job and background jobs on one cluster: throughput and slowdown.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,17 @@ from fitkit.models.conformal import HeldOutErrors
 from fitkit.models.domain import Domain
 from fitkit.models.grouped import GroupedModel
 from fitkit.models.identifiability import Identifiability
+from fitkit.models.kinds import model_from_dict
 from fitkit.models.performance import FORMAT, PerformanceModel
 from fitkit.models.prediction_intervals import PredictionIntervals
 from fitkit.models.recipes import recipe_named
 from fitkit.models.run_scaling import ScalingAnswer
+
+# Kinds of models that a layer above the models makes: imported where a saved model has one.
+_ABOVE = {
+    "CalibratedModel": "fitkit.calibration.calibrated",
+    "CalibratedRun": "fitkit.calibration.runs",
+}
 
 
 def load_model(path: Path | str) -> PerformanceModel:
@@ -65,7 +73,7 @@ def _from_dict(state: Mapping[str, Any]) -> PerformanceModel:
     domains = {tuple(map(str, d["key"])): Domain.from_dict(d) for d in state["domains"]}
     if any(set(domain.box) - needed for domain in domains.values()):
         raise ValueError("range of a column of another version of the recipe")
-    estimator = GroupedModel.from_dict(state["estimator"])
+    estimator = _estimator(state["estimator"])
     if any(len(key) != len(recipe.places) for key in domains):
         raise ValueError("a group does not have a value for each column")
     groups = {key[: len(recipe.groups)] for key in domains}
@@ -93,3 +101,18 @@ def _from_dict(state: Mapping[str, Any]) -> PerformanceModel:
         notes=[str(note) for note in state["notes"]],
         scaling=[ScalingAnswer.from_dict(each) for each in state.get("scaling", [])],
     )
+
+
+def _estimator(state: Mapping[str, Any]) -> GroupedModel:
+    """The models of all groups, those of kinds from above too."""
+    model = GroupedModel([str(name) for name in state["by"]])
+    model.groups_ = {tuple(map(str, each["key"])): _group(each) for each in state["groups"]}
+    model.n_obs_ = sum(group.n_obs_ for group in model.groups_.values())
+    return model
+
+
+def _group(state: Mapping[str, Any]) -> Any:
+    kind = state.get("kind")
+    if kind in _ABOVE:
+        return getattr(import_module(_ABOVE[kind]), kind).from_dict(state)
+    return model_from_dict(state)
