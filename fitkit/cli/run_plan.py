@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -123,9 +124,10 @@ def _run(path: Path, options: RunOptions, said: dict[str, Any]) -> int:
 
 
 def _checked(done: Execution) -> int:
-    difference = max(done.apart, done.difference or 0.0)
-    if difference <= _SAME:  # not so if it is no number
+    found = [done.apart, 0.0 if done.difference is None else done.difference]
+    if all(one <= _SAME for one in found):  # not so of what is no number
         return 0
+    difference = next((one for one in found if math.isnan(one)), max(found))
     what = f"parameters differ by {difference:.1e}, of {_SAME:.0e} allowed"
     hint = "rounding grows over many steps: --steps 3 --warm-up 0; else a layer mixes its samples"
     return complain(what, hint, FAILED_CHECK)

@@ -77,7 +77,7 @@ def problem_from_json(content: object) -> Problem:
 
 def _loaded(path: Path) -> object:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise ParseError(path, 0, error.strerror or str(error)) from None
     except UnicodeDecodeError:

@@ -196,15 +196,23 @@ class MeasuredLayers:
         said = (f"not measured, {how}: {named(names)}" for how, names in estimated.items())
         return found, (*self.warnings, *said)
 
+    def _seconds(self, name: str, batches: Floats) -> Floats:
+        """Times of a layer that was measured, be it at one batch."""
+        if name in self.curves:
+            return self.curves[name].times(batches).seconds
+        batch, once = self.single[name]
+        return once / batch * batches
+
     def _missing(self, network: Network, layer: NetworkLayer) -> InputError:
-        names = [one.name for one in network.layers if one.name not in self.curves]
+        known = {**self.curves, **self.single} if layer.name not in self.single else self.curves
+        names = [one.name for one in network.layers if one.name not in known]
         more = f"; {len(names)} of {len(network.layers)} layers lack one" if names[1:] else ""
         what = "has no measured time"
         if layer.name in self.single:
             what = f"was measured at batch {self.single[layer.name][0]:g} only"
         return InputError(
             f"{network.name}: layer {layer.name} ({layer.layer_type}) {what}{more}",
-            "measure it, or ask for estimates, which are flagged as extrapolated",
+            "measure it; or --estimate-missing, estimate_missing=True: flagged as extrapolated",
         )
 
     def _estimate(
@@ -216,7 +224,7 @@ class MeasuredLayers:
             batch, once = self.single[layer.name]
             how = f"in proportion from batch {batch:g}, the only measured one"
             return LayerTimes(once / batch * batches, is_outside, unsure), how
-        known = [one for one in network.layers if one.name in self.curves]
+        known = [one for one in network.layers if one.name in (*self.curves, *self.single)]
         alike = [one for one in known if one.layer_type == layer.layer_type]
         for donors, whose in (
             (alike, f"the other {layer.layer_type} layers"),
@@ -226,7 +234,7 @@ class MeasuredLayers:
                 able = [one for one in donors if measure(one)]
                 amount = measure(layer)
                 if able and amount:
-                    seconds = np.array([self.curves[d.name].times(batches).seconds for d in able])
+                    seconds = np.array([self._seconds(one.name, batches) for one in able])
                     rates = seconds / np.array([[measure(d)] for d in able])
                     # No kernel takes less than the shortest one that was measured.
                     own = np.maximum(np.median(rates, axis=0) * amount, seconds.min(axis=0))

@@ -72,17 +72,23 @@ def _plain(value: Any) -> Any:
 # -- as text ---------------------------------------------------------------------------------------
 
 
+def _is_limited(plan: Plan) -> bool:
+    """Whether anything but the GPUs of the cluster limits it."""
+    return any(value is not None for name, value in plan.options.items() if name != "schedule")
+
+
 def headline(plan: Plan) -> str:
     """The plan in one sentence."""
     widest = max(layer.n_gpus for layer in plan.layers)
     step = format_quantity(plan.iter_s, "s")
     text = f"A step of {plan.global_batch:,} samples takes {step} on up to {_gpus(widest)}"
     other = plan.baselines.get("data_parallel")
-    if other is None:
+    if other is None or plan.n_gpus == 1:
         return f"{text}."
     faster, cheaper = 1 - plan.iter_s / other.iter_s, 1 - plan.gpu_s / other.gpu_s
     if abs(faster) < 5e-5 and abs(cheaper) < 5e-5:
-        return f"{text}: data-parallel training is the best there is."
+        within = " within the limits" if _is_limited(plan) else ""
+        return f"{text}: data-parallel training is the best there is{within}."
     return (
         f"{text}: {_than(faster, 'shorter', 'longer')} than data-parallel on {plan.n_gpus:,}, with "
         f"{_than(cheaper, 'less', 'more')} GPU-time."

@@ -52,6 +52,8 @@ class Network:
     edges: tuple[NetworkEdge, ...]
     warnings: tuple[str, ...] = ()
     """What was left out, or taken for granted, when it was read."""
+    run_id: str | None = None
+    """The run that it was read from."""
 
 
 def network_of(
@@ -105,6 +107,7 @@ def network_of(
             )
         ),
         tuple(warnings),
+        run.run_id,
     )
 
 

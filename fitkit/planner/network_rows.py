@@ -73,7 +73,7 @@ class RunRows:
         Raises
         ------
         InputError
-            If neither the layer nor the run says.
+            If neither the layer nor the run says, or it is no number of samples.
         """
         found = layer.local_batch if layer.local_batch is not None else self.local_batch
         if found is None:
@@ -82,6 +82,8 @@ class RunRows:
                 "sizes of one are not",
                 "ingest it again with --set local_batch=N",
             )
+        if not found > 0:
+            raise InputError(f"{self.network}: layer {layer.name}: {found:g} samples in a call")
         return found
 
 

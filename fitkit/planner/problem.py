@@ -84,6 +84,8 @@ class Problem:
     def __post_init__(self) -> None:
         if not self.layers:
             raise InputError(f"{self.name}: the network has no layer")
+        if not (np.isfinite(self.step_s) and self.step_s >= 0):
+            raise InputError(f"{self.name}: the constant part of a step is {self.step_s} s")
         for i, layer in enumerate(self.layers):
             _check_layer(self.called(i), layer)
         for edge in self.edges:

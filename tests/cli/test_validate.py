@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -98,3 +99,71 @@ def test_reports_are_written_by_suffix(
     printed = fitkit_run("validate", sample_dataset, *PYTORCH, "--folds", "3", "--json").document
     assert json.loads(document)["overall"] == printed["overall"]
     assert len(rows.splitlines()) == 1 + len(printed["rows"])
+
+
+def test_the_group_that_breaks_a_limit_is_named(fitkit_run: Run, sample_dataset: Path) -> None:
+    arguments = ["validate", sample_dataset, *PYTORCH, "--folds", "3", "--gate-by", "local_batch"]
+    found = fitkit_run(*arguments, "--max-bias", "0.0000001")
+    assert found.status == 1
+    what, _ = found.complaint
+    assert "bias " in what
+    assert "local_batch = 1: bias " in what
+    assert fitkit_run(*arguments, "--max-bias", "9", "--min-coverage", "0").status == 0
+    assert fitkit_run(*arguments, "--min-coverage", "2").status == 2
+    assert fitkit_run(*arguments).status == 2
+    assert fitkit_run(*arguments[:-1], "devise", "--max-mape", "9").status == 2
+
+
+def test_limits_are_written_for_continuous_integration(
+    fitkit_run: Run, sample_dataset: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "ci" / "fitkit.xml"
+    arguments = ["validate", sample_dataset, *PYTORCH, "--folds", "3", "--junit", path]
+    found = fitkit_run(*arguments, "--max-mape", "0.0001")
+    assert found.status == 1
+    assert f"report written to {path}" in found.err
+    (suite,) = ElementTree.parse(path).getroot()  # noqa: S314 - our own
+    assert suite.get("failures") == "1"
+
+
+def test_an_older_report_stands_beside_the_new_one(
+    fitkit_run: Run, sample_dataset: Path, tmp_path: Path
+) -> None:
+    old = tmp_path / "old.json"
+    arguments = ["validate", sample_dataset, *PYTORCH, "--folds", "3"]
+    assert fitkit_run(*arguments, "-o", old).status == 0
+    document = json.loads(old.read_text(encoding="utf-8"))
+    for row in document["rows"]:
+        row["predicted_s"] = 3 * row["measured_s"]
+    old.write_text(json.dumps(document), encoding="utf-8")
+    found = fitkit_run(*arguments, "--against", old, "--json").document["comparison"]
+    assert (found["paired"], found["against"]) == (True, "old.json")
+    assert found["n_common"] == len(document["rows"])
+    assert found["overall"]["old"] == pytest.approx(2.0)
+    assert found["overall"]["verdict"] == "better"
+    assert "configurations: better" in fitkit_run(*arguments, "--against", old).out
+
+
+def test_an_older_report_that_is_none_is_refused_before_anything_is_fitted(
+    fitkit_run: Run, sample_dataset: Path, tmp_path: Path
+) -> None:
+    old = tmp_path / "old.json"
+    old.write_text('{"recipe":', encoding="utf-8")
+    found = fitkit_run("validate", sample_dataset, "--folds", "3", "--against", old)
+    assert found.status == 3
+    what, hint = found.complaint
+    assert what.startswith(f"{old}:1: no JSON")
+    assert "-o report.json" in hint
+
+
+def test_the_document_says_what_the_errors_are_worth(fitkit_run: Run, sample_dataset: Path) -> None:
+    arguments = ["validate", sample_dataset, *PYTORCH, "--folds", "3", "--json"]
+    document = fitkit_run(*arguments).document
+    assert {row["baseline"] for row in document["skill"]} == set(document["baselines"])
+    assert document["coverage_test"]["level"] == 0.9
+    assert 0 < len(document["worst"]) <= 10
+    assert all(row["reason"] for row in document["worst"])
+    assert document["leaks"] == []
+    wholes = {row["whole"]: row for row in document["accounts"]}
+    assert abs(wholes["step"]["unexplained_share"]) < 0.02
+    assert document["provenance"]["Sources"][0]["source_id"]

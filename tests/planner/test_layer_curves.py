@@ -141,7 +141,7 @@ class TestMissing:
             InputError, match=r"net: layer new \(Linear\) has no measured time"
         ) as e:
             curves.times(network("fc", "new"), np.array([1.0]))
-        assert "estimates" in e.value.hint
+        assert "--estimate-missing" in e.value.hint
         with pytest.raises(InputError, match="2 of 3 layers lack one"):
             curves.times(network("fc", "new", "newer"), np.array([1.0]))
 

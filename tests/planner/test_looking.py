@@ -120,7 +120,7 @@ def test_the_summary() -> None:
 @pytest.mark.parametrize(
     ("iter_s", "gpu_s", "said"),
     [
-        (8.0, 40.0, "data-parallel training is the best there is."),
+        (8.0, 40.0, "data-parallel training is the best there is within the limits."),
         (8.0, 20.0, "no shorter than data-parallel on 5, with 50.0 % less GPU-time."),
         (10.0, 30.0, "25.0 % longer than data-parallel on 5, with 25.0 % less GPU-time."),
         (4.0, 44.0, "50.0 % shorter than data-parallel on 5, with 10.0 % more GPU-time."),
@@ -129,6 +129,11 @@ def test_the_summary() -> None:
 )
 def test_the_headline(iter_s: float, gpu_s: float, said: str) -> None:
     assert headline(replace(SMALL, iter_s=iter_s, gpu_s=gpu_s)).endswith(said)
+
+
+def test_the_headline_without_limits() -> None:
+    same = replace(SMALL, iter_s=8.0, gpu_s=40.0, options={"schedule": "serial"})
+    assert headline(same).endswith("data-parallel training is the best there is.")
 
 
 def test_the_headline_of_one_gpu_without_baselines() -> None:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+import fitkit
 from fitkit.dataset import Dataset
 from fitkit.errors import InputError
 from fitkit.planner.measured import measured_layers, problem_from_dataset
 from fitkit.planner.network import network_of
 from fitkit.planner.transfers import RingLink
 from fitkit.records import Comm, Edge, Layer, Record, Run, SourceRow
+from fitkit.schema import GRAPH_FORMAT
 
 Made = Callable[..., Dataset]
 LINK = RingLink(1e-3, 1e6)
@@ -70,8 +73,8 @@ def test_a_run_without_a_network_s_name(made: Made) -> None:
     dataset = made(*run_of(4, network=None), *run_of(2, network=None))
     network = network_of(dataset, "r4None")
     assert network.name == "r4None"
-    assert set(measured_layers(dataset, network).run_id) == {"r4None"}
-    assert set(measured_layers(dataset, network).phase) == {"total"}
+    rows, said = measured_layers(dataset, network)
+    assert (set(rows.run_id), set(rows.phase), said) == ({"r4None"}, {"total"}, ())
 
 
 def test_collectives_of_the_dataset(made: Made) -> None:
@@ -99,3 +102,25 @@ def test_what_is_missing_is_named(made: Made) -> None:
     dataset = made(*bare)
     with pytest.raises(InputError, match="bare: no layer was timed"):
         problem_from_dataset(dataset, n_gpus=1, global_batch=4)
+
+
+def test_times_are_those_of_runs_like_the_chosen_one(tmp_path: Path) -> None:
+    """Two precisions of one network, 2 ms and 1 ms a layer at batch 8: never a mean of both."""
+    for precision, seconds in (("float32", 2e-3), ("float16", 1e-3)):
+        layers = [
+            {"layer": name, "layer_type": "Linear", "phase": phase,
+             "duration_s": seconds * batch / 8, "local_batch": batch, "n_params": 0,
+             "input_bytes": 8.0, "output_bytes": 8.0}
+            for name in ("a", "b") for phase in ("forward", "backward") for batch in (4, 8)
+        ]  # fmt: skip
+        document = {
+            "format": GRAPH_FORMAT, "run": {"network": "net", "precision": precision},
+            "layers": layers, "edges": [{"src": "a", "dst": "b"}],
+        }  # fmt: skip
+        (tmp_path / f"{precision}.json").write_text(json.dumps(document))
+    dataset = fitkit.ingest(tmp_path, tmp_path / "ds")
+    runs = dataset.read("runs").set_index("precision").run_id
+    for precision, seconds in (("float32", 8e-3), ("float16", 4e-3)):
+        problem = problem_from_dataset(dataset, runs[precision], n_gpus=1, global_batch=8)
+        assert problem.evaluate([0, 0])[0] == pytest.approx(seconds)
+        assert any(f"taken are the times of {precision}" in text for text in problem.warnings)

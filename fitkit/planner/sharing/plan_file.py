@@ -111,6 +111,8 @@ def _layer(layer: object, number: int, plan: str) -> PlannedLayer:
     if min(transfer_s, sync_s, compute_s) < 0:
         raise InputError(f"{where} has a negative time")
     gpus = layer.get("gpus")
+    if gpus is not None and not isinstance(gpus, list | tuple):
+        raise InputError(f"{where}: gpus is {gpus!r}, not a list")
     gpus = tuple(range(n_gpus)) if gpus is None else tuple(gpus)
     if len(gpus) != n_gpus or not all(type(gpu) is int and gpu >= 0 for gpu in gpus):
         raise InputError(f"{where} has {n_gpus} GPUs and runs on {list(gpus)}")
