@@ -1,7 +1,7 @@
 # Everything that a developer and CI run. PYTHON is that of the environment in use.
 PYTHON ?= python
 
-.PHONY: check test schemas samples accuracy logs plans fuzz cntk-run
+.PHONY: check test schemas samples accuracy logs plans calibration fuzz cntk-run
 
 check:  ## style, types, layers, dependencies, spelling
 	$(PYTHON) -m ruff check .
@@ -40,6 +40,11 @@ plans:  ## write docs/plans.md; on an idle machine, with PyTorch
 	$(PYTHON) benchmarks/deeppool.py >> docs/plans.md
 	$(PYTHON) benchmarks/sharing.py >> docs/plans.md
 	$(PYTHON) benchmarks/plan_execution.py >> docs/plans.md
+
+calibration:  ## write docs/carried.md: models carried to other hardware; with PyTorch, on an idle machine
+	printf '# Measured calibration\n\nPrinted by `make calibration`.\n\n' > docs/carried.md
+	$(PYTHON) benchmarks/calibration.py >> docs/carried.md
+	$(PYTHON) benchmarks/layer_calibration.py >> docs/carried.md
 
 fuzz:  ## ten minutes of damaged input to every parser; needs atheris
 	$(PYTHON) benchmarks/fuzz.py --seconds 600

@@ -10,8 +10,8 @@ hypotheses are weighed by, 5.12 the error of a probe predicted from the others.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
@@ -61,6 +61,12 @@ class Probed:
     resources: Sequence[Resource]
     n_groups: int
 
+    def every(self, step: int) -> Probed:
+        """Every so many of the probes."""
+        squared = self.squared[::step, ::step]
+        logs, group, amounts = (v[::step] for v in (self.logs, self.group, self.amounts))
+        return replace(self, logs=logs, group=group, amounts=amounts, squared=squared)
+
 
 @dataclass(frozen=True)
 class Candidate:
@@ -87,6 +93,10 @@ class Candidate:
     share: float
     share_spread: float
     centre: np.ndarray | None = None
+
+    def every(self, step: int) -> Candidate:
+        """The candidate at every so many of the probes."""
+        return replace(self, factor=self.factor[::step])
 
 
 @dataclass(frozen=True)
@@ -128,7 +138,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class _Belief:
+class Belief:
     """Amplitude and length of the smooth function, noise, mean and spread of the share."""
 
     amplitude: float
@@ -138,21 +148,15 @@ class _Belief:
     share_spread: float
 
 
-def hypotheses(probed: Probed, candidate: Candidate, typical: np.ndarray) -> Iterator[Found]:
-    """All hypotheses about a candidate, each after the probes.
-
-    Parameters
-    ----------
-    typical
-        Amounts of a typical layer of each kind, shape ``(groups, terms)``.
-    """
-    prior = prior_of_scales(probed, candidate.centre is not None)
+def beliefs(candidate: Candidate) -> list[Belief]:
+    """All hypotheses about a candidate."""
     shares = [(0.0, 0.0)]
     if np.any(candidate.factor):
         shares.append((candidate.share, candidate.share_spread))
-    for amplitude, length, noise, share in product(_AMPLITUDES, _LENGTHS, _NOISES, shares):
-        belief = _Belief(amplitude, length, noise, *share)
-        yield _search(probed, candidate, prior, belief, typical)
+    return [
+        Belief(amplitude, length, noise, *share)
+        for amplitude, length, noise, share in product(_AMPLITUDES, _LENGTHS, _NOISES, shares)
+    ]
 
 
 def prior_of_scales(probed: Probed, is_specified: bool) -> np.ndarray:
@@ -167,10 +171,15 @@ def prior_of_scales(probed: Probed, is_specified: bool) -> np.ndarray:
     return np.asarray(found + _TERM**2 * np.eye(len(group)))
 
 
-def _search(
-    probed: Probed, candidate: Candidate, prior: np.ndarray, belief: _Belief, typical: np.ndarray
-) -> Found:
-    """The scales that a hypothesis makes most probable."""
+def search(probed: Probed, candidate: Candidate, belief: Belief, typical: np.ndarray) -> Found:
+    """The scales that a hypothesis makes most probable.
+
+    Parameters
+    ----------
+    typical
+        Amounts of a typical layer of each kind, shape ``(groups, terms)``.
+    """
+    prior = prior_of_scales(probed, candidate.centre is not None)
     n, n_terms = probed.amounts.shape
     own = belief.amplitude**2 * np.exp(-0.5 * probed.squared / belief.length**2)
     factor = candidate.factor
@@ -269,7 +278,7 @@ def _spread(
     scales: np.ndarray,
     typical: np.ndarray,
     posterior: tuple[np.ndarray, np.ndarray, np.ndarray],
-    belief: _Belief,
+    belief: Belief,
 ) -> np.ndarray:
     """Standard deviation of the log time of a typical layer of each kind."""
     prior, reach, known = posterior

@@ -12,7 +12,7 @@ import pandas as pd
 
 from fitkit.calibration.checks import labels_of, refuse_mixed_devices, refuse_unlike_repeats
 from fitkit.calibration.layer_assembly import Assembly, Tried
-from fitkit.calibration.layer_evidence import Candidate, Found, Probed, hypotheses
+from fitkit.calibration.layer_evidence import Belief, Candidate, Found, Probed, beliefs, search
 from fitkit.calibration.layer_sources import (
     KIND,
     Kinds,
@@ -34,6 +34,7 @@ from fitkit.models.performance import PerformanceModel
 _LEAST = 0.01  # of the most probable hypothesis' weight, below which one is not kept
 _UNIT = (math.log(500.0), math.log(2000.0))  # of a thousand: milliseconds given as seconds
 _SAME_SIZE = 1.05
+_MANY = 150  # probes, of which all hypotheses are tried
 _SHOWN = 3  # probes that are named
 _SAME_TIME, _MOST_UNLIKE = 1.5, 4  # of repetitions; configurations, one in so many
 
@@ -190,20 +191,29 @@ def _tried(
     kinds: Kinds,
     centres: Sequence[np.ndarray | None],
 ) -> Tried:
-    of_source: list[int] = []
-    results: list[Found] = []
+    tries: list[tuple[int, Candidate, Belief]] = []
     for position, (source, centre) in enumerate(zip(sources, centres, strict=True)):
         share, spread = common_share(source, sources)
         factor = source.factor_at(probed, found.pooled)
         candidate = Candidate(source.name, source.estimates, factor, share, spread, centre)
-        for each in hypotheses(probed, candidate, kinds.typical):
-            of_source.append(position)
-            results.append(each)
+        tries += [(position, candidate, belief) for belief in beliefs(candidate)]
+    step = 1 + len(probed.logs) // _MANY
+    some = probed.every(step)
+    results = [search(some, candidate.every(step), b, kinds.typical) for _, candidate, b in tries]
+    kept, chosen = _probable(results)
+    if step > 1:  # the time grows with their cube: some tell which hypotheses are worth it
+        tries = [tries[k] for k in kept]
+        results = [search(probed, candidate, b, kinds.typical) for _, candidate, b in tries]
+        kept, chosen = _probable(results)
+    return Tried([tries[k][0] for k in kept], [results[k] for k in kept], chosen)
+
+
+def _probable(results: Sequence[Found]) -> tuple[list[int], np.ndarray]:
+    """Hypotheses that the probes do not rule out, and their weights."""
     evidence = np.array([each.evidence for each in results])
     weights = np.exp(evidence - evidence.max())
     kept = np.flatnonzero(weights >= _LEAST)
-    chosen = weights[kept] / weights[kept].sum()
-    return Tried([of_source[k] for k in kept], [results[k] for k in kept], chosen)
+    return kept.tolist(), weights[kept] / weights[kept].sum()
 
 
 def _check_unit(tried: Tried, spec: Specifications | None) -> None:

@@ -11,14 +11,16 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
+from itertools import count
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import FrameType
 
 import click
 
-from fitkit.cli import complain
+from fitkit.cli import BAD_INPUT, complain
 from fitkit.cli.options import common, one_line, print_json, say, warn
-from fitkit.recorder.setting import LOGS, Setting, first_free
+from fitkit.recorder.setting import LOGS, Setting, first_free, run_folder
 
 _STDERR = 2
 _SOON_S = 0.5  # a signal to a group reaches all of it within milliseconds
@@ -42,12 +44,18 @@ _FORWARDED = tuple(
     "--local-batch", type=click.IntRange(min=1), metavar="N",
     help="Samples a step and worker; else what the network is called with.",
 )  # fmt: skip
-@click.argument("command_line", nargs=-1, required=True, type=click.UNPROCESSED, metavar="COMMAND")
+@click.option(
+    "--microbench", is_flag=True,
+    help="Time a standard set of operators and collectives on this machine instead, in about a "
+    "minute and a half; -d may name a dataset then, which they are ingested into.",
+)  # fmt: skip
+@click.argument("command_line", nargs=-1, type=click.UNPROCESSED, metavar="COMMAND")
 @common
 def command(
     folder: Path,
     network: str | None,
     local_batch: int | None,
+    microbench: bool,
     command_line: tuple[str, ...],
     as_json: bool,
     quiet: bool,
@@ -59,7 +67,14 @@ def command(
     which fitkit ingest reads. The exit status is that of COMMAND. With --json, what COMMAND
     prints goes to standard error. A run goes to a folder of its own: the second one in the
     same place to run2.
+
+    With --microbench there is no COMMAND: its logs are what fitkit calibrate takes as probes of
+    this machine.
     """
+    if microbench:
+        return _microbench(folder, command_line, as_json, quiet)
+    if not command_line:
+        raise click.UsageError("Missing argument 'COMMAND...'; or give --microbench.")
     folder.mkdir(parents=True, exist_ok=True)
     before = {*folder.rglob(LOGS)}
     setting = Setting(str(folder.absolute()), first_free(folder), network, local_batch)
@@ -78,6 +93,43 @@ def command(
         print_json({"folder": str(folder), "status": status, "logs": rows})
     _report(folder, logs, status, quiet)
     return status
+
+
+def _microbench(folder: Path, command_line: Sequence[str], as_json: bool, quiet: bool) -> int:
+    """Time the operators into a folder of logs, or into a dataset that is there already."""
+    if command_line:
+        raise click.UsageError("--microbench runs no COMMAND: leave it out.")
+    if find_spec("torch") is None:
+        return complain(*_nothing(has_failed=False), BAD_INPUT)
+    from fitkit.recorder.microbench import measure  # here, so that recording a command is quick
+
+    say("timing operators and collectives: about a minute and a half", quiet)
+    is_dataset = (folder / "_fitkit.json").is_file()
+    with TemporaryDirectory() as place:
+        logs = Path(place) if is_dataset else _free(folder)
+        missing = measure(logs)
+        written = {path.relative_to(logs): _steps(path) for path in sorted(logs.rglob(LOGS))}
+        if is_dataset:
+            from fitkit.ingestion import ingest
+
+            ingest(logs, folder)
+    warn(missing)
+    if as_json:
+        rows = [{"path": str(path), "n_steps": n} for path, n in written.items()]
+        print_json({"folder": str(folder), "status": 0, "logs": rows, "missing": missing})
+    say(f"timed: {len(written)} logs in {shlex.quote(str(folder if is_dataset else logs))}", quiet)
+    if not is_dataset:
+        say(f"next: fitkit ingest {shlex.quote(str(logs))} -d probes-parquet", quiet)
+    return 0
+
+
+def _free(folder: Path) -> Path:
+    """The folder, or the first one in it that has no log."""
+    return next(
+        place
+        for place in (run_folder(folder, number) for number in count(1))
+        if not any(place.rglob(LOGS))
+    )
 
 
 def _run(command_line: Sequence[str], environment: Mapping[str, str], stdout: int | None) -> int:

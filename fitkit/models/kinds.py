@@ -10,6 +10,7 @@ from typing import Any
 _KINDS = {
     "LinearModel": "linear",
     "OperatorModel": "operators",
+    "CarriedModel": "carried",
     "NonlinearModel": "nonlinear",
     "CollectiveModel": "collectives",
     "SharingModel": "sharing",

@@ -51,16 +51,16 @@ def _batch(x: Columns) -> list[np.ndarray]:
 # What a shape is, the richest description first, with the doublings of each figure over which
 # the efficiency of a kernel changes: slowly with the rows, which only fill the device; soon with
 # the reuse of inputs, which tells the kernel size and the stride, and with them the algorithm.
-_SHAPES: dict[str, tuple[Callable[[Columns], list[np.ndarray]], tuple[float, ...]]] = {
+SHAPES: dict[str, tuple[Callable[[Columns], list[np.ndarray]], tuple[float, ...]]] = {
     "matrix": (_matrix, (6.0, 3.0, 3.0, 2.0)),
     "elementwise": (_elementwise, (6.0, 3.0, 2.0)),
     "batch": (_batch, (6.0,)),
 }
 
 
-def _places(shape: str, X: Any) -> np.ndarray:
+def places_of(shape: str, X: Any) -> np.ndarray:
     """Where the rows lie among shapes, shape ``(rows, figures)``; NaN where that is not known."""
-    describe, doublings = _SHAPES[shape]
+    describe, doublings = SHAPES[shape]
     rows = n_rows(X)
     try:
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -113,7 +113,7 @@ class OperatorModel(LinearModel):
     @property
     def columns(self) -> tuple[str, ...]:
         """Columns that it reads."""
-        shapes = [column for describe, _ in _SHAPES.values() for column in read_by(describe)]
+        shapes = [column for describe, _ in SHAPES.values() for column in read_by(describe)]
         return tuple(dict.fromkeys((*super().columns, *shapes)))
 
     def fit(self, X: Any, y: ArrayLike) -> Self:
@@ -123,8 +123,8 @@ class OperatorModel(LinearModel):
         residuals = np.log(times / np.maximum(super().predict(X), _FACTOR * times))
         self.shape_: str | None = None
         self.smooth_: Smooth | None = None
-        for shape in _SHAPES:
-            places = _places(shape, X)
+        for shape in SHAPES:
+            places = places_of(shape, X)
             if np.all(np.isfinite(places)):
                 spare, used = max(self.dof_, 1) / self.n_obs_, ~self.outliers_
                 self.shape_, self.smooth_ = shape, Smooth.fit(places[used], residuals[used], spare)
@@ -136,7 +136,7 @@ class OperatorModel(LinearModel):
         seconds = super().predict(X)
         if self.shape_ is None or self.smooth_ is None:
             return seconds
-        return seconds * np.exp(self.smooth_.predict(_places(self.shape_, X)))
+        return seconds * np.exp(self.smooth_.predict(places_of(self.shape_, X)))
 
     def drawn(self, X: Any) -> np.ndarray:
         """Draws of the terms, with the factor as it is; see `Estimator.drawn`."""
@@ -157,7 +157,7 @@ class OperatorModel(LinearModel):
         if self.shape_ is None or self.smooth_ is None:
             return low, high
         seconds = self.predict(X)
-        factor = np.exp(self.smooth_.half_width(_places(self.shape_, X), level))
+        factor = np.exp(self.smooth_.half_width(places_of(self.shape_, X), level))
         return seconds / factor, seconds * factor
 
     def to_dict(self) -> dict[str, Any]:
@@ -173,6 +173,6 @@ class OperatorModel(LinearModel):
         shape, smooth = state["shape"], state["smooth"]
         model.shape_ = shape
         model.smooth_ = None if smooth is None else Smooth.from_dict(smooth)
-        if model.smooth_ is not None and model.smooth_.places.shape[1] != len(_SHAPES[shape][1]):
+        if model.smooth_ is not None and model.smooth_.places.shape[1] != len(SHAPES[shape][1]):
             raise ValueError("a shape of another kind")
         return model

@@ -94,6 +94,8 @@ def test_compute_and_memory_are_scaled_apart(calibrated: PerformanceModel) -> No
 def test_where_a_parameter_comes_from(calibrated: PerformanceModel) -> None:
     models = {key[-2]: model for key, model in calibrated.estimator.groups_.items()}
     assert models["Linear"].origins_["flops"] == "probes"
+    told = calibrated.params_.query("term == 'flops' and estimate > 0")
+    assert told.origin.tolist() == ["probes"]
     assert set(models["ReLU"].origins_.values()) <= {"prior", "probes", "both"}
     assert all(model.description == "carried over from slow 100%" for model in models.values())
 
