@@ -379,9 +379,18 @@ def provenance(found: Measurements) -> dict[str, Any]:
     run_ids = found.run_ids
     return {
         "run_ids": run_ids,
+        "run_seconds": _run_seconds(found),
         "n_runs": len(run_ids),
         "n_rows": len(found.runs),
         "n_configurations": len(found.pooled),
         "fitkit": version("fitkit"),
         "python": platform.python_version(),
     }
+
+
+def _run_seconds(found: Measurements) -> list[float]:
+    """Measured total of each of the named runs, by which a copy of one is known."""
+    if not found.run_ids:
+        return []
+    totals = found.runs.groupby(found.runs.run_id.map(key_text))[found.target].sum()
+    return [float(totals[name]) for name in found.run_ids]

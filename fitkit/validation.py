@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +13,16 @@ import pandas as pd
 
 from fitkit.conditions import parse_condition
 from fitkit.dataset import Dataset
-from fitkit.error_report import ErrorReport, error_figures
+from fitkit.error_report import (
+    ErrorReport,
+    Evidence,
+    error_figures,
+    error_groups,
+    leak_notes,
+    mark_rows,
+    run_totals,
+    worst_runs,
+)
 from fitkit.errors import ExtrapolationWarning, FitError
 from fitkit.features import Statistic, pool_repeats
 from fitkit.fitting import (
@@ -25,15 +34,15 @@ from fitkit.fitting import (
 )
 from fitkit.models.baselines import baseline_predictions
 from fitkit.models.columns import group_labels, keys, numbers
+from fitkit.models.grouped import GroupedModel
 from fitkit.models.performance import PerformanceModel
 from fitkit.models.selection import Question
 from fitkit.splits import Fold, forward_chaining, hold_out, k_fold, leave_one_out
 
-# Columns that rows are grouped by in a report, where the frame has them and they differ.
-_GROUPINGS = ("phase", "layer_group", "layer", "network", "device", "n_workers", "local_batch")
 # Features that name something, even if they look like numbers: a placement of 1123 is no 1,123.
 _NAMES = ("network", "layer", "layer_type", "weight_shape", "placement")
 
+Data = Dataset | pd.DataFrame | Path | str
 _SHOWN_RUNS = 5
 _SCALE = "n_workers"  # a larger one is what a model that was fitted to small runs is asked
 
@@ -106,7 +115,7 @@ class Split:
 
 
 def validate(
-    data: Dataset | pd.DataFrame | Path | str,
+    data: Data,
     recipe: str = "step",
     *,
     hold_out: str | None = None,
@@ -161,9 +170,7 @@ def validate(
         if found.target != model.target:
             raise ValueError(f"the model predicts {model.target}, not {found.target}")
         trial = _Trial("all rows, with a model fitted elsewhere", _given(model), level)
-        report = _judge(found, trial, model)
-        report.is_held_out = False
-        return report
+        return _judge(found, trial, model, data)
     split = Split(hold_out, leave_out, folds, scale_up, keep_smallest, seed)
     asked = {"where": where, "target": target}
     found = measurements(data, recipe, **asked, statistic=statistic or "median")
@@ -174,8 +181,8 @@ def validate(
         if choice.statistic != "median":
             found = measurements(data, recipe, **asked, statistic=choice.statistic)  # type: ignore[arg-type]
             found = replace(found, notes=(*found.notes, choice.reason))
-    trial = _Trial(str(split), _folds(split), level)
-    return _judge(found, trial, fit_measurements(found))
+    trial = _Trial(str(split), _folds(split), level, split.apply(found))
+    return _judge(found, trial, fit_measurements(found), data)
 
 
 Predictions = tuple[pd.DataFrame, list[str]]
@@ -183,11 +190,12 @@ Predictions = tuple[pd.DataFrame, list[str]]
 
 @dataclass(frozen=True)
 class _Trial:
-    """What predicts which rows."""
+    """What predicts which rows; without folds it is a model that was fitted elsewhere."""
 
     split: str
     predictor: Callable[[Measurements, float], Predictions]
     level: float
+    folds: Sequence[Fold] = ()
 
     def rows(self, found: Measurements) -> Predictions:
         """Held-out configurations with what was measured and predicted, and notes."""
@@ -228,7 +236,11 @@ def _given(model: PerformanceModel) -> Callable[[Measurements, float], Predictio
     def predict(found: Measurements, level: float) -> Predictions:
         if found.target != model.target:
             return pd.DataFrame(), []
-        part = _predict(model, found.pooled, level).assign(fold="")
+        estimator = model.estimator
+        beside = estimator.rivals(found.pooled) if isinstance(estimator, GroupedModel) else {}
+        if beside:
+            beside["fit_to_all"] = fit_measurements(found).estimator.predict(found.pooled)
+        part = _predict(model, found.pooled, level).assign(fold="", **beside)
         notes = []
         seen = sorted({*model.provenance.get("run_ids", ())} & {*found.run_ids})
         if seen:
@@ -295,11 +307,14 @@ def _work(found: Measurements) -> np.ndarray:
 # -- judging -------------------------------------------------------------------------------
 
 
-def _judge(found: Measurements, trial: _Trial, model: PerformanceModel) -> ErrorReport:
+def _judge(found: Measurements, trial: _Trial, model: PerformanceModel, data: Data) -> ErrorReport:
     rows, notes = trial.rows(found)
     if rows.predicted_s.notna().sum() == 0:
         reasons = ", ".join(sorted(set(rows.reason.astype(str)))[:3])
         raise FitError(f"no held-out row could be predicted: {reasons}", "choose another split")
+    rows = mark_rows(rows, found.pooled, trial.folds)
+    evidence = _evidence(found, trial, data)
+    leaks = evidence.find_leaks(_measured(found), {} if trial.folds else _trained(model))
     return ErrorReport(
         recipe=found.recipe.name,
         split=trial.split,
@@ -307,13 +322,41 @@ def _judge(found: Measurements, trial: _Trial, model: PerformanceModel) -> Error
         statistic=found.statistic,
         level=trial.level,
         rows=rows,
-        runs=_run_totals(found, rows),
+        runs=run_totals(rows, evidence),
         parameters=model.params_,
         clocks=_clocks(found, rows, trial),
-        groups=_groups(found, rows),
-        notes=[*found.notes, *notes, *_refusals(rows), *_further_runs(model)],
+        groups=error_groups(rows, trial.level),
+        notes=[*leak_notes(leaks), *found.notes, *notes, *_refusals(rows), *_further_runs(model)],
         n_runs=len(found.run_ids),
+        is_held_out=bool(trial.folds),
+        worst=worst_runs(rows, evidence),
+        leaks=leaks,
+        accounts=evidence.accounts,
+        provenance=evidence.provenance,
+        configuration_columns=[name for name in found.recipe.configuration if name in rows],
     )
+
+
+def _evidence(found: Measurements, trial: _Trial, data: Data) -> Evidence:
+    names = (*found.recipe.configuration, *found.recipe.words)
+    is_sum = found.recipe.name == "run" or found.statistic == "mean"
+    return Evidence.gather(
+        found.runs, found.configuration, found.target, list(dict.fromkeys(names)),
+        folds=trial.folds, data=data, is_sum=is_sum,
+    )  # fmt: skip
+
+
+def _measured(found: Measurements) -> list[str]:
+    """Columns of measured times, the target first."""
+    names = (found.target, found.recipe.target, found.recipe.cpu_target, *found.recipe.measured)
+    return list(dict.fromkeys(names))
+
+
+def _trained(model: PerformanceModel) -> dict[str, float]:
+    """Runs that a model was fitted on, and the measured total of each as far as it says so."""
+    names = model.provenance.get("run_ids", ())
+    seconds = model.provenance.get("run_seconds", [np.nan] * len(names))
+    return dict(zip(names, seconds, strict=False))
 
 
 def _further_runs(model: PerformanceModel) -> list[str]:
@@ -330,36 +373,6 @@ def _refusals(rows: pd.DataFrame) -> list[str]:
     reasons = refused.reason.value_counts()
     listed = "; ".join(f"{reason} ({n})" for reason, n in reasons.head(3).items())
     return [f"{len(refused)} of {len(rows)} held-out rows have no prediction: {listed}"]
-
-
-def _groups(found: Measurements, rows: pd.DataFrame) -> pd.DataFrame:
-    columns = [
-        name for name in _GROUPINGS if name in rows and len(rows[name].dropna().unique()) > 1
-    ]
-    pairs = [("fold", "held out")] if len(rows.fold.unique()) > 1 else []
-    pairs += [(name, "layer type" if name == "layer_group" else name) for name in columns]
-    if {"layer_group", "phase"} <= set(rows.columns):
-        both = rows.layer_group.astype(str) + " · " + rows.phase.astype(str)
-        rows = rows.assign(layer_and_phase=both)
-        pairs.insert(0, ("layer_and_phase", "layer and phase"))
-    frames = []
-    for name, label in pairs:
-        for value, part in rows.groupby(name, sort=True, observed=True):
-            frames.append({"by": label, "value": value, **error_figures(part)})
-    return pd.DataFrame(frames, columns=["by", "value", *error_figures(rows)])
-
-
-def _run_totals(found: Measurements, rows: pd.DataFrame) -> pd.DataFrame:
-    """Each run's measured total of the held-out rows beside the predicted one."""
-    if "run_id" not in found.runs:
-        return pd.DataFrame(columns=["run_id", "n", "measured_s", "predicted_s"])
-    predicted = rows.predicted_s.reindex(range(len(found.pooled))).to_numpy()
-    runs = found.runs[["run_id", found.target]].set_axis(["run_id", "measured_s"], axis=1)
-    runs = runs.assign(predicted_s=predicted[found.configuration])
-    by_run = runs[runs.predicted_s.notna()].groupby("run_id")
-    totals = by_run[["measured_s", "predicted_s"]].sum()
-    totals.insert(0, "n", by_run.size())
-    return totals.reset_index()
 
 
 def _clocks(found: Measurements, rows: pd.DataFrame, trial: _Trial) -> pd.DataFrame:

@@ -6,6 +6,7 @@ import csv
 import datetime
 import io
 import json
+import math
 from html.parser import HTMLParser
 
 import numpy as np
@@ -140,9 +141,11 @@ class TestWords:
         assert report.verdict == (
             f"On 8 held-out configurations the model errs by {format_share(overall['median_ape'])} "
             f"in the median and {format_share(overall['mape'])} on average; two repetitions differ "
-            f"by {format_share(report.noise_floor['mape'])}. Worst: {worst.value}, "
-            f"{format_share(worst.mape)}."
+            f"by {format_share(report.noise_floor['mape'])}, so the error is below the noise. "
+            f"Worst: {worst.value}, {format_share(worst.mape)}. Better than normal form, the best "
+            f"baseline, in {math.floor(100 * report.skill.better[0])} % of resamples."
         )
+        assert report.below_floor is True
 
     def test_the_verdict_says_nothing_about_what_is_not_known(self, bare):
         assert "repetitions" not in bare.verdict
@@ -151,7 +154,8 @@ class TestWords:
 
     def test_the_summary_has_the_verdict_the_clocks_the_baselines_and_the_groups(self, report):
         text = str(report.summary())
-        assert report.verdict in text
+        assert report.verdict == " ".join(report.findings)
+        assert all(f"! {finding}" in text for finding in report.findings)
         assert "leave one local_batch out, never the smallest" in text
         assert "duration_s, median over steps and repetitions" in text
         for clock in report.clocks.to_dict("records"):
@@ -165,8 +169,11 @@ class TestWords:
             line = next(line for line in text.splitlines() if line.strip().startswith(words))
             assert format_share(figures["mape"]) in line
             assert f" {figures['n']} " in line
-        for by in report.groups.by.unique():
-            assert f"By {by}" in text
+        assert report.groups.by.unique().tolist() == ["held out", "phase", "local_batch", "run"]
+        assert "By held out" in text
+        assert "By phase" in text
+        assert "By local_batch" not in text  # those of "held out" once more
+        assert "By run" not in text
         assert "local_batch = 128" in text
 
     def test_a_group_stands_beside_its_best_baseline(self, report):
@@ -327,5 +334,6 @@ class TestHostileNames:
         assert rows[0]["run_id"].startswith(HOSTILE)
 
     def test_the_summary_can_be_printed(self, hostile):
-        assert hostile.verdict in str(hostile.summary())
+        text = str(hostile.summary())
+        assert all(finding in text for finding in hostile.findings)
         assert "<script>" not in hostile.summary()._repr_html_()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,30 @@ from fitkit.cli.options import (
 )
 from fitkit.dataset import Dataset
 from fitkit.diagnosis import phase_shares
-from fitkit.display import format_share
+from fitkit.error_report import ErrorReport, failure, read_report
 from fitkit.models.loading import load_model
 from fitkit.validation import validate
+
+_FRACTION = click.FloatRange(min=0)
+_SHARE = click.FloatRange(0, 1)
+
+
+def _gates(command: Callable[..., Any]) -> Callable[..., Any]:
+    """What the report has to keep, and where continuous integration reads it."""
+    for option in (
+        click.option("--junit", type=click.Path(dir_okay=False, path_type=Path),
+                     metavar="FILE.xml", help="Write the limits as JUnit XML, a test for each."),
+        click.option("--gate-by", metavar="COLUMN",
+                     help="Each of its values has to keep the limits, too."),
+        click.option("--min-coverage", type=_SHARE, metavar="FRACTION",
+                     help="Exit 1 if fewer measurements lie in their interval."),
+        click.option("--max-bias", type=_FRACTION, metavar="FRACTION",
+                     help="Exit 1 if the mean signed error is above, to either side."),
+        click.option("--max-mape", type=_FRACTION, metavar="FRACTION",
+                     help="Exit 1 if the MAPE is above."),
+    ):  # fmt: skip
+        command = option(command)
+    return command
 
 
 @click.command(
@@ -50,7 +72,11 @@ from fitkit.validation import validate
 @where
 @target
 @statistic
-@click.option("--max-mape", type=float, metavar="FRACTION", help="Exit 1 if the MAPE is above.")
+@_gates
+@click.option(
+    "--against", type=click.Path(path_type=Path), metavar="OLD.json",
+    help="Compare with a report that was written before: what got better or worse.",
+)  # fmt: skip
 @click.option(
     "-o",
     "--output",
@@ -59,12 +85,12 @@ from fitkit.validation import validate
     metavar="FILE.html|.json|.csv",
     help="Also write the report; may be repeated.",
 )
+@click.option("--static", is_flag=True, help="Plain pictures in FILE.html: a small file.")
 @common
 def command(
     dataset: str,
     recipe: str,
     model: str | None,
-    max_mape: float | None,
     output: tuple[Path, ...],
     as_json: bool,
     quiet: bool,
@@ -73,27 +99,40 @@ def command(
     """Prediction error on held-out runs, beside baselines and the noise floor.
 
     Choose one of --hold-out, --leave-out, --folds, --scale-up and --model. Repetitions of a
-    configuration are held out together.
+    configuration are held out together; a run that is held out and trained on under another name
+    is reported, and keeps no limit.
     """
     store = Dataset(dataset)
     fitted = load_model(model) if model else None
+    limits = {name: options.pop(name) for name in ("max_mape", "max_bias", "min_coverage")}
+    by, junit = options.pop("gate_by"), options.pop("junit")
+    against, static = options.pop("against"), options.pop("static")
+    old = read_report(against) if against is not None else None
     report = validate(store, recipe, model=fitted, **options)
     report.command = shlex.join(["fitkit", *_typed()])
-    if any(path.suffix == ".html" for path in output):
+    report.check(**limits, by=by)
+    if old is not None:
+        report.compare_with(old)
+    if any(path.suffix in (".html", ".htm") for path in output):
         report.breakdown = phase_shares(store)[["label", "phase", "share"]]
     for path in output:
-        report.save(path)
+        report.save(path, static=static)
+    if junit is not None:
+        report.to_junit(junit)
     if as_json:
         print_json(report.to_dict())
     else:
         print_result(report.summary())
-    for path in output:
+    for path in (*output, *([junit] if junit is not None else [])):
         say(f"report written to {path}", quiet)
-    mape = report.overall["mape"]
-    if max_mape is not None and not mape <= max_mape:  # NaN fails, too: nothing was predicted
-        what = f"MAPE {format_share(mape)}, not within the limit of {format_share(max_mape)}"
-        return complain(what, "-o report.html shows which rows are worst", FAILED_CHECK)
-    return 0
+    return _status(report)
+
+
+def _status(report: ErrorReport) -> int:
+    failed = failure(report.gates)
+    if not failed:
+        return 0
+    return complain(failed, "-o report.html shows which rows are worst", FAILED_CHECK)
 
 
 def _typed() -> list[str]:

@@ -173,6 +173,22 @@ class GroupedModel(Estimator):
             seconds[rows] = model.predict(part)
         return seconds
 
+    def rivals(self, X: Any) -> dict[str, np.ndarray]:
+        """What simpler ways say of each row, of groups that have such: calibrated ones.
+
+        Returns
+        -------
+        dict
+            Seconds by the name of the way, shape ``(rows,)``; NaN in other groups.
+        """
+        n_rows, groups = self._each(X)
+        seconds: dict[str, np.ndarray] = {}
+        for model, rows, part in groups:
+            find = getattr(model, "rivals", None)
+            for name, values in (find(part) if find else {}).items():
+                seconds.setdefault(name, np.full(n_rows, np.nan))[rows] = values
+        return seconds
+
     def predict_interval(self, X: Any, level: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
         """Interval that a new measurement falls into, shapes ``(rows,)``; see `LinearModel`."""
         n_rows, groups = self._each(X)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,9 +16,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from fitkit.display import clip
-from fitkit.report import FRACTIONS, GROUP_KEYS, TIMES
+from fitkit.report.tables import JUDGED, TIMES
 
-KNOWN = FRACTIONS | GROUP_KEYS  # columns of groups that are not baselines
 Floats = npt.NDArray[np.float64]
 
 # Okabe and Ito's colours, told apart by colour-blind readers; without yellow and black, which
@@ -28,18 +27,19 @@ BELOW = {"yref": "container", "y": 0, "yanchor": "bottom", "x": 0}
 FONTS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 GREY = "#808890"  # stands out equally on white and on black
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "triangle-down")
+FILLS = tuple(  # the same, for what lies behind
+    f"rgba({int(one[1:3], 16)},{int(one[3:5], 16)},{int(one[5:], 16)},0.18)" for one in PALETTE
+)
 PATTERNS = ("", "/", "x", ".", "\\", "-", "+")
 
-MAX_POINTS = 20_000
+MAX_POINTS = 10_000
 MAX_INTERVALS = 2_000
 N_KEPT_ERRORS = 500  # points that thinning never drops
 MAX_LEGEND = 12
-MAX_BARS = 25
-MAX_GROUP_CHARTS = 3
 NAME_WIDTH = 22  # characters of a name beside a bar or in a legend
 HOVER_WIDTH = 60
 HOVER_COLUMNS = 8
-HOVER_BYTES = 520_000  # of names and features in the page
+HOVER_BYTES = 420_000  # of names and features in the page
 
 NEAR = 0.10  # the band around the 1:1 line
 FINE_STEPS = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)  # ticks of an axis within one power of ten
@@ -58,7 +58,7 @@ class Chart(NamedTuple):
 # --- predicted against measured ---------------------------------------------------------------
 
 
-def scatter(rows: pd.DataFrame) -> Chart | None:
+def scatter(rows: pd.DataFrame, most: int = MAX_POINTS) -> Chart | None:
     """Predicted against measured time on logarithmic axes, coloured by group.
 
     Parameters
@@ -66,6 +66,8 @@ def scatter(rows: pd.DataFrame) -> Chart | None:
     rows
         ``run_id, group, measured_s, predicted_s, low_s, high_s`` and any feature columns; there
         is no chart if no row has a positive measured and predicted time.
+    most
+        Points to draw.
     """
     times = rows.reindex(columns=sorted(TIMES)).apply(pd.to_numeric, errors="coerce")
     pair = times[["measured_s", "predicted_s"]]
@@ -73,7 +75,7 @@ def scatter(rows: pd.DataFrame) -> Chart | None:
     if not len(drawable):
         return None
     error = np.abs(times["predicted_s"] / times["measured_s"] - 1).to_numpy()[drawable]
-    kept = drawable[_thin(error)]
+    kept = drawable[thinned(error, most)]
     times, shown = times.iloc[kept], rows.iloc[kept]
     columns, codes = _hover(shown)
     traces = [*_guides(times), *_intervals(times)]
@@ -84,14 +86,15 @@ def scatter(rows: pd.DataFrame) -> Chart | None:
     return Chart(figure, 600, f"Scatter chart, predicted against measured time. {caption}", caption)
 
 
-def _thin(error: Floats) -> npt.NDArray[np.intp]:
+def thinned(error: Floats, most: int) -> npt.NDArray[np.intp]:
     """Choose the points to draw: all, or the largest errors and an even selection."""
-    if len(error) <= MAX_POINTS:
+    if len(error) <= most:
         return np.arange(len(error))
+    n_kept = min(N_KEPT_ERRORS, most // 3)
     order = np.argsort(-error, kind="stable")
-    rest = np.sort(order[N_KEPT_ERRORS:])
-    even = np.linspace(0, len(rest) - 1, MAX_POINTS - N_KEPT_ERRORS).astype(np.intp)
-    return np.sort(np.concatenate([order[:N_KEPT_ERRORS], rest[even]]))
+    rest = np.sort(order[n_kept:])
+    even = np.linspace(0, len(rest) - 1, most - n_kept).astype(np.intp)
+    return np.sort(np.concatenate([order[:n_kept], rest[even]]))
 
 
 def _guides(times: pd.DataFrame) -> list[dict[str, Any]]:
@@ -119,8 +122,8 @@ def _intervals(times: pd.DataFrame) -> list[dict[str, Any]]:
     measured, low, high = (known[name].to_numpy() for name in ("measured_s", "low_s", "high_s"))
     return [
         {
-            "x": _packed(np.column_stack([measured, measured, gap]).ravel()),
-            "y": _packed(np.column_stack([low, high, gap]).ravel()),
+            "x": packed(np.column_stack([measured, measured, gap]).ravel()),
+            "y": packed(np.column_stack([low, high, gap]).ravel()),
             "mode": "lines",
             "hoverinfo": "skip",
             "line": {"width": 1, "color": GREY},
@@ -152,8 +155,8 @@ def _points(
     """Draw the points of one group."""
     is_rest = place == MAX_LEGEND - 1
     return {
-        "x": _packed(times["measured_s"]),
-        "y": _packed(times["predicted_s"]),
+        "x": packed(times["measured_s"]),
+        "y": packed(times["predicted_s"]),
         "codes": [code.tolist() for code in codes],
         "mode": "markers",
         "name": name,
@@ -176,7 +179,7 @@ def _hover(rows: pd.DataFrame) -> tuple[list[dict[str, Any]], list[npt.NDArray[n
     columns: list[dict[str, Any]] = []
     codes: list[npt.NDArray[np.intp]] = []
     budget = HOVER_BYTES
-    for name in [name for name in rows if name not in TIMES][:HOVER_COLUMNS]:
+    for name in [name for name in rows if name not in TIMES | JUDGED - {"status"}][:HOVER_COLUMNS]:
         code, values = pd.factorize(rows[name].map(_feature, na_action="ignore"))
         text = json.dumps(list(values), separators=(",", ":"))
         size = len(text) + 5 * text.count("&") + len(code) * (len(str(len(values))) + 1)
@@ -191,20 +194,24 @@ def _feature(value: object) -> str:
     return f"{value:.5g}" if isinstance(value, float) else label(value, HOVER_WIDTH)
 
 
-def _scatter_layout(times: pd.DataFrame) -> dict[str, Any]:
-    """Equal logarithmic axes, so that the 1:1 line is the diagonal."""
-    ends = np.log10(times[["measured_s", "predicted_s"]].to_numpy())
-    low, high = float(ends.min()), float(ends.max())
+def time_axis(shortest: float, longest: float) -> dict[str, Any]:
+    """A logarithmic axis around two times, with ticks at round times."""
+    low, high = float(np.log10(shortest)), float(np.log10(longest))
     pad = max(0.06 * (high - low), 0.08)
     values, texts = _time_ticks(low - pad, high + pad)
-    axis = {
+    return {
         "type": "log",
         "range": [low - pad, high + pad],
         "tickvals": values,
         "ticktext": texts,
-        "constrain": "domain",
         "zeroline": False,
     }
+
+
+def _scatter_layout(times: pd.DataFrame) -> dict[str, Any]:
+    """Equal logarithmic axes, so that the 1:1 line is the diagonal."""
+    ends = times[["measured_s", "predicted_s"]].to_numpy()
+    axis = time_axis(float(ends.min()), float(ends.max())) | {"constrain": "domain"}
     measured, predicted = {"title": {"text": "measured"}}, {"title": {"text": "predicted"}}
     return chart_layout(xaxis=axis | measured, yaxis=axis | predicted | {"scaleanchor": "x"})
 
@@ -233,134 +240,13 @@ def _scatter_caption(n_rows: int, n_drawable: int, error: Floats, times: pd.Data
     parts = [f"Within ±{NEAR * 100:.0f} %: {near:,} of {n_drawable:,} predictions."]
     if len(times) < n_drawable:
         parts.append(f"Drawn: {len(times):,} points of {n_drawable:,},")
-        parts.append(f"the {N_KEPT_ERRORS} largest errors and an even selection of the others.")
+        n_kept = min(N_KEPT_ERRORS, len(times) // 3)
+        parts.append(f"the {n_kept} largest errors and an even selection of the others.")
     if int(times["high_s"].notna().sum()) > MAX_INTERVALS:
         parts.append(f"Intervals drawn: {MAX_INTERVALS:,}.")
     if n_drawable < n_rows:
         parts.append(f"Not drawn: {n_rows - n_drawable:,} without a prediction or a positive time.")
     return " ".join(parts)
-
-
-# --- bars -------------------------------------------------------------------------------------
-
-
-def group_bars(groups: pd.DataFrame) -> Chart:
-    """MAPE and noise floor of each group as a thick and a thin bar, the baselines as marks.
-
-    Parameters
-    ----------
-    groups
-        ``value, n, mape``, optionally ``floor``, and a column per baseline; only the worst groups
-        are drawn if there are many.
-    """
-    shown, caption = groups, ""
-    if len(groups) > MAX_BARS:
-        shown = groups.sort_values("mape", ascending=False, kind="stable").head(MAX_BARS)
-        caption = f"The {MAX_BARS} of {len(groups):,} groups with the largest MAPE. "
-    baselines = [str(name) for name in shown if name not in KNOWN]
-    numbers = shown.reindex(columns=["mape", "floor", *baselines])
-    percents = numbers.apply(pd.to_numeric, errors="coerce").to_numpy(dtype=float) * 100
-    limit = _axis_limit(percents)
-    traces = [_bar("fitkit", percents[:, 0], 0) | {"offset": -0.34, "width": 0.44}]
-    if "floor" in shown:
-        thin = {"offset": 0.14, "width": 0.16, "marker": {"color": GREY}}
-        traces.append(_bar("noise floor", percents[:, 1], 0) | thin)
-    for place, name in enumerate(baselines):
-        traces.append(_marks(name, place, percents[:, 2 + place], limit))
-    if (percents > limit).any():
-        caption += "A mark ▸ at the edge lies beyond it; the table has its value."
-    figure = {"data": traces, "layout": _bar_layout(shown["value"], "MAPE", limit)}
-    words = f"Bar chart: MAPE of {len(shown)} groups beside noise floor and baselines."
-    return Chart(figure, 110 + 26 * len(shown), words, caption.strip())
-
-
-def breakdown_bars(shares: pd.DataFrame) -> Chart | None:
-    """Where the time goes: a stacked bar per label, a part per phase.
-
-    Parameters
-    ----------
-    shares
-        A row per bar, a column per phase; there is no chart if the frame is empty.
-    """
-    if shares.empty:
-        return None
-    shown = shares.head(MAX_BARS)
-    traces = [
-        {
-            **_bar(label(phase, NAME_WIDTH), shown[phase].to_numpy(dtype=float) * 100, place),
-            "texttemplate": "%{x:.0f} %",
-            "textposition": "inside",
-            "insidetextanchor": "middle",
-            "textangle": 0,
-            "insidetextfont": {"color": "#111" if place % len(PALETTE) else "#fff"},
-        }
-        for place, phase in enumerate(shown)
-    ]
-    limit = float(np.nanmax(shown.sum(axis="columns"))) * 100
-    layout = _bar_layout(shown.index, "share of the time", limit or 100.0)
-    layout |= {"barmode": "stack", "uniformtext": {"mode": "hide", "minsize": 11}}
-    caption = "" if len(shown) == len(shares) else f"The first {MAX_BARS} of {len(shares):,}."
-    words = f"Stacked bars: shares of {len(shown.columns)} phases in {len(shown)} bars."
-    return Chart({"data": traces, "layout": layout}, 110 + 34 * len(shown), words, caption)
-
-
-def _bar(name: str, percents: Floats, place: int) -> dict[str, Any]:
-    """Draw horizontal bars in one colour, with a pattern once the colours repeat."""
-    pattern = PATTERNS[place // len(PALETTE) % len(PATTERNS)]
-    return {
-        "type": "bar",
-        "orientation": "h",
-        "y": list(range(len(percents))),
-        "x": _packed(percents),
-        "name": name,
-        "marker": {"color": PALETTE[place % len(PALETTE)], "pattern": {"shape": pattern}},
-        "hovertemplate": "%{x:.3r} %<extra>%{fullData.name}</extra>",
-    }
-
-
-def _marks(name: str, place: int, percents: Floats, limit: float) -> dict[str, Any]:
-    """Draw a mark per group; one that lies beyond the axis becomes an arrow at its edge."""
-    symbol, color = SYMBOLS[place % len(SYMBOLS)], PALETTE[1 + place % (len(PALETTE) - 1)]
-    beyond = percents > limit
-    return {
-        "mode": "markers",
-        "y": [row - 0.12 for row in range(len(percents))],
-        "x": _packed(np.minimum(percents, limit)),
-        "customdata": _packed(percents),
-        "name": label(name, NAME_WIDTH),
-        "cliponaxis": False,
-        "marker": {
-            "symbol": ["triangle-right" if far else f"{symbol}-open" for far in beyond],
-            "size": 9,
-            "color": color,
-            "line": {"width": 1.8, "color": color},
-        },
-        "hovertemplate": "%{customdata:.3r} %<extra>%{fullData.name}</extra>",
-    }
-
-
-def _axis_limit(percents: Floats) -> float:
-    """Choose where the axis ends: far enough for every bar, not for a hopeless baseline."""
-    known = np.nan_to_num(percents, nan=0.0)
-    bars, largest = float(known[:, 0].max()), float(known.max())
-    return 1.05 * (min(largest, 3 * bars) or largest) or 1.0
-
-
-def _bar_layout(names: Iterable[object], title: str, limit: float) -> dict[str, Any]:
-    """Set the bars from top to bottom by place, not by name, as two names may look alike."""
-    labels = [label(name, NAME_WIDTH) for name in names]
-    return chart_layout(
-        xaxis={"range": [0, limit], "ticksuffix": " %", "title": {"text": title}, "nticks": 8},
-        yaxis={
-            "tickvals": list(range(len(labels))),
-            "ticktext": labels,
-            "range": [len(labels) - 0.4, -0.6],
-            "showgrid": False,
-            "zeroline": False,
-        },
-        bargap=0.35,
-        barmode="overlay",
-    )
 
 
 # --- shared -----------------------------------------------------------------------------------
@@ -372,7 +258,7 @@ def label(text: object, width: int) -> str:
     return name.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def _packed(values: npt.ArrayLike) -> dict[str, str]:
+def packed(values: npt.ArrayLike) -> dict[str, str]:
     """Pack numbers as Plotly's base64 typed array: a third of their text, and NaN is allowed."""
     data = np.asarray(values, dtype="<f4")
     return {"dtype": "f4", "bdata": base64.b64encode(data.tobytes()).decode("ascii")}
@@ -385,7 +271,7 @@ def chart_layout(**parts: Any) -> dict[str, Any]:
         parts[name] = axis | {"title": {**axis.get("title", {}), "font": {"size": 13}}}
     return {
         "font": {"family": FONTS, "size": 13},
-        "margin": {"l": 8, "r": 16, "t": 8, "b": 8},
+        "margin": {"l": 8, "r": 32, "t": 30, "b": 8},  # above: its buttons
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "hoverlabel": {"align": "left", "namelength": -1},

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fitkit.display import NAME_WIDTH, clip, format_number, format_quantity, format_share
-from fitkit.report import Cell, Head, Table
 from fitkit.report.rendering import render
+from fitkit.report.tables import Cell, Head, Table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -78,13 +78,22 @@ class PlanPage:
     notes: Sequence[str]
 
 
-def plan_page(page: PlanPage) -> str:
-    """Render a plan as one self-contained HTML document, to be written as UTF-8."""
+def plan_page(page: PlanPage, *, static: bool = False) -> str:
+    """Render a plan as one self-contained HTML document, to be written as UTF-8.
+
+    Parameters
+    ----------
+    page
+        The frames and sentences to show.
+    static
+        Draw the charts as SVG, in a page without a chart library.
+    """
     from fitkit.report import plan_figures  # slow to import
 
     layers = page.layers.assign(takes_s=page.layers.end_s - page.layers.start_s)
     return render(
         "plan.html.j2",
+        static=static,
         page=page,
         gantt=plan_figures.gantt(page.spans),
         frontier=plan_figures.frontier(page.frontier, page.schedules),
@@ -96,7 +105,7 @@ def plan_page(page: PlanPage) -> str:
             "amplification is_extrapolated",
             f"The first {MAX_LAYERS:,} of {len(layers):,}." if len(layers) > MAX_LAYERS else "",
         ),
-        has_charts=True,
+        has_charts=not static,
     )  # fmt: skip
 
 

@@ -191,3 +191,18 @@ def test_phases_are_carried_too(cluster: Times) -> None:
     places = [(1, 1, 8), (1, 1, 128), (4, 1, 32), (4, 1, 128)]
     new = calibrate(model, some(target, places))
     assert (answers(new, target).predicted_s / target.duration_s - 1).abs().max() < 0.02
+
+
+def test_a_validation_shows_simpler_ways_beside_it(
+    source: fitkit.PerformanceModel, cluster: Times
+) -> None:
+    """Compute twice as fast, links three times as slow: no one factor says that."""
+    target = cluster("new", 0.5, 3.0)
+    new = fitkit.calibrate(source, target.iloc[3::37], allow_prior=True)
+    report = fitkit.validate(target, model=new)
+    assert {"one_factor", "from_scratch", "fit_to_all"} <= set(report.baselines)
+    assert report.overall["mape"] < report.baselines["one_factor"]["mape"]
+    assert "one factor" in str(report.summary())
+    rows = report.rows
+    mape = (rows.one_factor / rows.measured_s - 1).abs().mean()
+    assert report.baselines["one_factor"]["mape"] == pytest.approx(mape)

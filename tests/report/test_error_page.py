@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import copy
 import json
-import shutil
 import subprocess
 import sys
 from dataclasses import replace
 from html.parser import HTMLParser
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -143,7 +141,8 @@ def test_largest_errors_are_listed(plain):
 def test_nothing_is_loaded_from_elsewhere(plain):
     for tag, attributes in plain.tags:
         assert tag not in {"link", "iframe", "object", "embed", "img", "base"}
-        assert not {"src", "href", "action", "srcset", "data"} & set(attributes)
+        assert not {"src", "action", "srcset", "data"} & set(attributes)
+        assert (attributes.get("href") or "#").startswith("#")
         assert not any(name.startswith("on") for name in attributes)
     policies = [found["content"] for _, found in plain.tags if "http-equiv" in found]
     assert len(policies) == 1
@@ -160,11 +159,13 @@ def test_chart_library_is_inlined_once_and_shares_nothing():
 def test_structure_is_semantic(plain):
     assert dict(plain.tags)["html"] == {"lang": "en"}
     assert plain.count("h1") == plain.count("main") == plain.count("title") == 1
-    assert plain.count("caption") == plain.count("table") == 7
+    assert plain.count("caption") == plain.count("table") == 8
+    links = {a["href"][1:] for tag, a in plain.tags if tag == "a"}
+    assert links == {a["id"] for tag, a in plain.tags if tag == "h2"} - {"glance", "notes"}
     assert all("scope" in attributes for tag, attributes in plain.tags if tag == "th")
-    charts = [a for _, a in plain.tags if a.get("role") == "img"]
-    assert len(charts) == len(plain.figures) == 4
-    assert all(chart["aria-label"] for chart in charts)
+    charts = [a for _, a in plain.tags if (a.get("class") or "").startswith("chart")]
+    assert len(charts) == len(plain.figures) == 5
+    assert all(chart["role"] == "group" and chart["aria-label"] for chart in charts)
     regions = [a for _, a in plain.tags if a.get("role") == "region"]
     assert all(region["tabindex"] == "0" for region in regions)
 
@@ -215,7 +216,9 @@ def test_hostile_names_stay_text(plain):
     # Plotly reads tags in names, so they reach it escaped.
     for figure in hostile.figures:
         shown = [trace.get("name", "") for trace in figure["data"]]
-        shown += figure["layout"]["yaxis"]["ticktext"]
+        shown += figure["layout"]["xaxis"].get("ticktext", [])
+        shown += figure["layout"]["yaxis"].get("ticktext", [])
+        shown.append(figure["layout"]["xaxis"]["title"]["text"])
         shown += [text for column in figure.get("hover", ()) for text in column["values"]]
         assert not any("<" in text for text in shown)
 
@@ -275,17 +278,17 @@ def test_rows_without_a_prediction_are_counted_not_drawn():
 def test_many_points_are_thinned_and_the_page_says_so():
     html = error_page(a_page(n=30_000))
     read = Reader(html)
-    assert "Drawn: 20,000 points of 30,000" in read.text
+    assert "Drawn: 10,000 points of 30,000" in read.text
     assert "Intervals drawn: 2,000." in read.text
-    assert sum(len(trace["codes"][0]) for trace in points_in(read.figures[0])) == 20_000
+    assert sum(len(trace["codes"][0]) for trace in points_in(read.figures[0])) == 10_000
     assert len(html.encode()) < 6_000_000
 
 
 def test_thinning_keeps_the_largest_errors():
     error = np.full(50_000, 0.01)
     error[[7, 33_333]] = 5.0
-    kept = figures._thin(error)
-    assert len(kept) == len(set(kept)) == figures.MAX_POINTS
+    kept = figures.thinned(error, 20_000)
+    assert len(kept) == len(set(kept)) == 20_000
     assert {7, 33_333} <= set(kept)
     assert (np.diff(kept) > 0).all()
 
@@ -312,14 +315,18 @@ def test_many_values_of_a_group_show_the_worst():
     layers = [("layer", f"layer {row}", 3, 0.5 if row == 140 else 0.01) for row in range(150)]
     groups = table("by value n mape", *layers)
     read = Reader(error_page(a_page(groups=groups)))
-    assert "Shown: the 100 groups of 150 with the largest MAPE." in read.text
+    assert "Shown: the 60 groups of 150 with the largest MAPE." in read.text
     assert "The 25 of 150 groups with the largest MAPE." in read.text
     assert ["layer 140", "3", "50.0 %"] in read.rows
 
 
 def test_baseline_beyond_the_axis_is_marked(plain):
-    nearest = plain.figures[1]["data"][2]
-    assert nearest["name"] == "nearest"
+    (nearest,) = (
+        trace
+        for drawn in plain.figures
+        for trace in drawn["data"]
+        if trace.get("name") == "nearest"
+    )
     assert nearest["marker"]["symbol"] == ["circle-open", "triangle-right"]
 
 
@@ -333,20 +340,3 @@ def test_importing_the_package_is_cheap():
     code = "import sys, fitkit.report; print({'pandas', 'plotly', 'jinja2'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
-
-
-def test_charts_draw_in_a_browser(tmp_path: Path):
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
-    if chromium is None:
-        pytest.skip("needs chromium")
-    path = tmp_path / "page.html"
-    path.write_text(error_page(hostile_page(HOSTILE)), encoding="utf-8")
-    command = [
-        *(chromium, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic"),
-        *("--no-first-run", "--disable-background-networking", "--disable-component-update"),
-        *("--disable-sync", f"--user-data-dir={tmp_path / 'profile'}"),
-        *("--virtual-time-budget=8000", "--window-size=1280,2000", "--dump-dom", path.as_uri()),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
-    assert done.stdout.count('class="main-svg"') >= 3
-    assert "<img" not in done.stdout

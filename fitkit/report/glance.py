@@ -1,0 +1,140 @@
+"""What a reader who only looks takes away: a few questions, each with a figure for an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from fitkit.display import clip, format_share
+from fitkit.report import ErrorPage
+from fitkit.report.tables import Table
+
+_ALIKE = 0.05  # difference of two errors that decides nothing
+_WIDTH = 48  # characters of a name in a tile
+
+
+class Tile(NamedTuple):
+    """A question, its answer, and what stands beside it."""
+
+    question: str
+    answer: str
+    beside: str
+
+
+def glance(page: ErrorPage, parts: Table) -> list[Tile]:
+    """Answers that the frames of a report give, most asked first.
+
+    Parameters
+    ----------
+    page
+        The report.
+    parts
+        Where the time goes: a row for each scale, a column for each part.
+    """
+    return [
+        *_error(page.overall), *_intervals(page), *_better(page), *_outlier(page),
+        *_limit(page.bottlenecks, parts),
+    ]  # fmt: skip
+
+
+def _figure(row: Any, name: str) -> float:
+    value = row.get(name)
+    return float(value) if value is not None and pd.notna(value) else float("nan")
+
+
+def _error(overall: pd.DataFrame) -> Iterator[Tile]:
+    if overall.empty or "mape" not in overall:
+        return
+    row = overall.iloc[0]
+    median, mape, floor, bias = (
+        _figure(row, name) for name in ("median_ape", "mape", "floor", "bias")
+    )
+    is_known = np.isfinite(median)
+    beside = [f"in the median, {format_share(mape)} on average" if is_known else "on average"]
+    if np.isfinite(floor):
+        beside.append(f"repetitions differ by {format_share(floor)}")
+    if np.isfinite(bias):
+        side = "too long" if bias > 0 else "too short"
+        beside.append(f"predictions are {format_share(abs(bias))} {side} on average")
+    yield Tile("How wrong is it?", format_share(median if is_known else mape), "; ".join(beside))
+
+
+def _intervals(page: ErrorPage) -> Iterator[Tile]:
+    found = dict(page.coverage_test)
+    share = _figure(found, "share")
+    if not np.isfinite(share) and len(page.overall):
+        share = _figure(page.overall.iloc[0], "coverage")
+    if not np.isfinite(share):
+        return
+    beside = "of the measurements lie in their interval"
+    if np.isfinite(page.level):
+        beside += f", which is to hold {page.level:.0%}".replace("%", " %")
+    if found.get("verdict"):
+        beside += f": {found['verdict']}"
+    yield Tile("Are the intervals honest?", format_share(share), beside)
+
+
+def _better(page: ErrorPage) -> Iterator[Tile]:
+    question = "Better than the best baseline?"
+    if len(page.skill):
+        row = page.skill.iloc[0]
+        name = str(row["baseline"]).replace("_", " ")
+        better, low, high = (_figure(row, column) for column in ("better", "low", "high"))
+        if np.isfinite(better):
+            answer = "yes" if low > 0 else "no" if high < 0 else "not determined"
+            beside = (
+                f"it errs less than {clip(name, _WIDTH)} in {format_share(better)} of resamples"
+            )
+            yield Tile(question, answer, beside)
+            return
+    if len(page.baselines) < 2:
+        return
+    others = page.baselines.iloc[1:].dropna(subset=["mape"])
+    if len(others):
+        best = others.iloc[int(others.mape.astype(float).argmin())]
+        ratio = _figure(page.baselines.iloc[0], "mape") / max(_figure(best, "mape"), 1e-12)
+        verdict = "as good" if abs(ratio - 1) <= _ALIKE else "yes" if ratio < 1 else "no"
+        beside = (
+            f"{clip(best['name'], _WIDTH)} errs by {format_share(_figure(best, 'mape'))} on average"
+        )
+        yield Tile(question, verdict, beside)
+
+
+def _outlier(page: ErrorPage) -> Iterator[Tile]:
+    worst = page.worst
+    if worst.empty:
+        rows = page.rows
+        if len(rows) < 2 or "run_id" not in rows:
+            return
+        known = rows[rows.measured_s.gt(0)]
+        worst = known.assign(error=known.predicted_s / known.measured_s - 1)
+        worst = worst.loc[worst.error.abs().sort_values(ascending=False).index[:1]]
+    if len(worst):
+        row = worst.iloc[0]
+        error = _figure(row, "error")
+        said = [f"predicted {format_share(abs(error))} too {'long' if error > 0 else 'short'}"]
+        reason = row.get("reason")
+        if "reasons" in worst or len(page.worst):
+            said.append(f"likely reason: {clip(reason, 160)}" if reason else "")
+        name = clip(row.get("run_id") or "one without a name", _WIDTH)
+        yield Tile("Which run is farthest off?", name, "; ".join(filter(None, said)))
+
+
+def _limit(bottlenecks: pd.DataFrame, parts: Table) -> Iterator[Tile]:
+    """What takes most of the time at the largest scale."""
+    if len(bottlenecks):
+        row = bottlenecks.sort_values("at").iloc[-1]
+        share = _figure(row, "share")
+        beside = f"{format_share(share)} of the time" if np.isfinite(share) else ""
+        yield Tile(f"What limits it at {row['at']:g}?", clip(row.bottleneck, _WIDTH), beside)
+    elif parts.sections:
+        last = parts.sections[0][1][-1]
+        seconds = [cell.value or 0.0 for cell in last[1:]]
+        largest = int(np.argmax(seconds))
+        words = parts.heads[0].label
+        part = format_share(seconds[largest] / (sum(seconds) or 1.0))
+        question = f"What takes most of it at {words} {last[0].text}?"
+        yield Tile(question, clip(parts.heads[largest + 1].label, _WIDTH), f"{part} of the time")

@@ -1,0 +1,211 @@
+"""Chromium without a window, driven over its DevTools protocol, and pages of sample runs."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import itertools
+import json
+import os
+import shutil
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FLAGS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+    "--remote-debugging-port=0", "about:blank",
+)  # fmt: skip
+DRAWN = """new Promise(done => {
+  const look = () => [...document.querySelectorAll(".chart")].every(
+    chart => chart.querySelector("svg")) ? done(true) : setTimeout(look, 50);
+  document.readyState === "complete" ? look() : addEventListener("load", look);
+})"""
+
+# Two branches that join: each layer's times on 1, 2 and 4 GPUs, and what a change of them costs.
+NETWORK = {
+    "model": "branches",
+    "global_batch": 32,
+    "layers": [
+        {"id": k, "name": name, "prev": before, "gpus": [1, 2, 4], "sync_us": [0, 40, 80],
+         "compute_us": [one, 0.6 * one, 0.4 * one], "no_parallel_us": one}
+        for k, (name, before, one) in enumerate(
+            [("stem", [], 900), ("left", [0], 1500), ("right", [0], 1200), ("join", [1, 2], 400)]
+        )
+    ],
+    "edges": [
+        {"src": src, "dst": dst, "xfer_us": [[0, 30, 40], [30, 0, 30], [40, 30, 0]]}
+        for src, dst in [(0, 1), (0, 2), (1, 3), (2, 3)]
+    ],
+}  # fmt: skip
+
+
+def absent(reason: str) -> None:
+    """Skip, unless this is continuous integration, which has to have it."""
+    if os.environ.get("CI") == "true":
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+class Tab:
+    """A page in the browser: what it said, what it asked for, what it looks like."""
+
+    def __init__(self, socket: Any) -> None:
+        self.socket = socket
+        self.numbers = itertools.count(1)
+        self.complaints: list[str] = []
+        self.requests: list[str] = []
+        for domain in ("Page", "Runtime", "Log", "Network", "Audits"):
+            self.ask(f"{domain}.enable")
+
+    def ask(self, method: str, **parameters: Any) -> dict[str, Any]:
+        """Send a command and wait for its answer; what happens meanwhile is noted."""
+        number = next(self.numbers)
+        self.socket.send(json.dumps({"id": number, "method": method, "params": parameters}))
+        while (message := json.loads(self.socket.recv())).get("id") != number:
+            self._note(message.get("method", ""), message.get("params", {}))
+        assert "error" not in message, message
+        return message["result"]
+
+    def _note(self, event: str, told: dict[str, Any]) -> None:
+        if event == "Runtime.exceptionThrown":
+            self.complaints.append(json.dumps(told["exceptionDetails"])[:500])
+        elif event == "Runtime.consoleAPICalled" and told["type"] in ("error", "warning", "assert"):
+            self.complaints.append(json.dumps(told["args"])[:500])
+        elif event == "Log.entryAdded" and told["entry"]["level"] in ("error", "warning"):
+            self.complaints.append(told["entry"]["text"])
+        elif event == "Page.javascriptDialogOpening":
+            self.complaints.append(f"dialog: {told['message'][:80]}")
+            self.socket.send(
+                json.dumps({"id": next(self.numbers), "method": "Page.handleJavaScriptDialog",
+                            "params": {"accept": True}})
+            )  # fmt: skip
+        elif event == "Network.requestWillBeSent":
+            self.requests.append(told["request"]["url"])
+
+    def run(self, script: str) -> Any:
+        """Value of an expression, a promise's when it is kept."""
+        found = self.ask(
+            "Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True
+        )
+        assert "exceptionDetails" not in found, found
+        return found["result"].get("value")
+
+    def look_at(self, path: Path, width: int = 1280, scheme: str = "light") -> None:
+        """Open a file at a width, and wait until every chart is drawn."""
+        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
+        self.ask("Emulation.setDeviceMetricsOverride", **size)
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        self.ask("Emulation.setEmulatedMedia", features=features)
+        self.complaints.clear()
+        self.requests.clear()
+        self.ask("Page.navigate", url=path.as_uri())
+        assert self.run(DRAWN)
+
+    def picture(self, path: Path) -> None:
+        """Save the whole page as PNG: what a person sees."""
+        shot = self.ask("Page.captureScreenshot", captureBeyondViewport=True)
+        path.write_bytes(base64.b64decode(shot["data"]))
+
+
+@contextlib.contextmanager
+def open_browser(folder: Path) -> Iterator[Tab]:
+    """A tab of a browser of its own, which keeps what it writes in a folder."""
+    try:
+        import websocket
+    except ImportError:
+        absent("needs websocket-client, which the extra `test` brings")
+    program = shutil.which("chromium") or shutil.which("chromium-browser")
+    if program is None:
+        absent("needs Chromium: apt-get install chromium")
+        return
+    command = [program, f"--user-data-dir={folder}", *FLAGS]
+    with (folder / "stderr.txt").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+        address = _address(folder / "DevToolsActivePort")
+        with contextlib.closing(
+            websocket.create_connection(address, timeout=60, suppress_origin=True)
+        ) as socket:
+            yield Tab(socket)
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def _address(told: Path) -> str:
+    for _ in range(600):
+        lines = told.read_text().split() if told.exists() else []
+        if len(lines) == 2:
+            with urllib.request.urlopen(f"http://127.0.0.1:{lines[0]}/json") as answer:
+                pages = [one for one in json.load(answer) if one["type"] == "page"]
+            if pages:
+                return pages[0]["webSocketDebuggerUrl"]
+        time.sleep(0.1)
+    raise AssertionError("Chromium did not start")
+
+
+@pytest.fixture(scope="session")
+def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
+    """The browser's only tab; each test opens its page in it."""
+    with open_browser(tmp_path_factory.mktemp("chromium")) as tab:
+        yield tab
+
+
+@pytest.fixture(scope="session")
+def axe() -> str:
+    """Script of axe-core, under MPL-2.0, from a package that carries it: we ship no copy."""
+    try:
+        files = metadata.distribution("axe-playwright-python").files or ()
+    except metadata.PackageNotFoundError:
+        files = ()
+    for file in files:
+        if file.name == "axe.min.js":
+            return Path(str(file.locate())).read_text(encoding="utf-8")
+    absent("needs axe-core: pip install --no-deps axe-playwright-python")
+    raise AssertionError
+
+
+@pytest.fixture(scope="session")
+def pages(tmp_path_factory: pytest.TempPathFactory, data: Path) -> dict[str, Path]:
+    """Pages of sample runs by name, as a user would write them; those with static are SVG."""
+    import fitkit
+    from fitkit.diagnosis import phase_shares
+    from fitkit.error_report.page import page_of
+    from fitkit.planner.looking import _page as plan_parts
+    from fitkit.report import error_page
+    from fitkit.report.plan_page import plan_page
+
+    folder = tmp_path_factory.mktemp("pages")
+    dataset = fitkit.ingest(sorted(data.glob("pytorch/tinygpt_*")), folder / "runs")
+    asked = {
+        "step": {"folds": 4, "where": 'instrument == "none"'},
+        "phases": {"leave_out": "local_batch", "where": 'instrument == "recorder"'},
+        "layers": {"leave_out": "local_batch"},
+    }
+    found = {}
+
+    def write(name: str, text: str) -> None:
+        found[name] = folder / f"{name}.html"
+        found[name].write_text(text, encoding="utf-8")
+
+    for recipe, split in asked.items():
+        report = fitkit.validate(dataset, recipe=recipe, **split)
+        report.command = f"fitkit validate runs --recipe {recipe}"
+        report.breakdown = phase_shares(dataset)[["label", "phase", "share"]]
+        found[recipe] = folder / f"{recipe}.html"
+        report.to_html(found[recipe])
+        write(f"{recipe} static", error_page(page_of(report), static=True))
+    (folder / "network.json").write_text(json.dumps(NETWORK))
+    plan = fitkit.plan(folder / "network.json", n_gpus=4, frontier=True)
+    found["plan"] = folder / "plan.html"
+    plan.to_html(found["plan"])
+    write("plan static", plan_page(plan_parts(plan, (), ""), static=True))
+    return found
