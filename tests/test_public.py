@@ -24,8 +24,8 @@ PUBLIC = [
     "suggest_probes", "term", "validate",
 ]  # fmt: skip
 JOURNEY = [
-    "demo", "record", "ingest", "show", "diagnose", "fit", "predict", "validate", "calibrate", "plan",
-    "run-plan", "share", "doctor",
+    "demo", "record", "ingest", "show", "diagnose", "fit", "predict", "validate", "calibrate",
+    "plan", "run-plan", "share", "doctor",
 ]  # fmt: skip
 
 # Loaded in processes that have PyTorch alone.

@@ -82,7 +82,7 @@ def run(arguments: list[str]) -> int:
             warnings.showwarning = _show_warning
             return _invoke(arguments or ["--help"])
     except (click.Abort, KeyboardInterrupt):
-        return complain("interrupted", "run it again; finished sources of an ingest are kept", STOPPED)
+        return complain("interrupted", "run it again; what an ingest has finished is kept", STOPPED)
     except (SystemExit, BrokenPipeError):  # click leaves so when its reader has gone
         drop(sys.stdout)
         return 0

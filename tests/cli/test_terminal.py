@@ -154,6 +154,6 @@ def test_an_interrupt_is_one_line_and_a_hint(command: list[str], tmp_path: Path)
     out, err = process.communicate()
     assert (process.returncode, out) == (130, b"")
     assert err.decode().split("\n")[-3:] == [
-        "error: interrupted", "  run it again; finished sources of an ingest are kept", "",
+        "error: interrupted", "  run it again; what an ingest has finished is kept", "",
     ]  # fmt: skip
     assert b"Traceback" not in err
