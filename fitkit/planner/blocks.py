@@ -10,6 +10,7 @@ from fitkit.planner.problem import Problem
 
 SOURCE = -1
 """Stands before the layers that read from no other one."""
+MOST_NESTED = 32  # branches within branches: what is deeper is not taken apart
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,11 +44,13 @@ class Branches:
 
 @dataclass(frozen=True, eq=False)
 class Knot:
-    """Layers between two others that are neither a series nor branches."""
+    """Layers between two others that are neither a series nor branches, or lie too deep."""
 
     src: int
     dst: int
     layers: tuple[int, ...]
+    is_deep: bool = False
+    """Whether they lie in too many branches within branches to be taken apart."""
 
 
 Piece = Edge | Series | Branches | Knot
@@ -63,7 +66,7 @@ def taken_apart(problem: Problem) -> Piece:
     after: dict[int, set[int]] = {i: set() for i in range(SOURCE, n + 1)}
     for src, dst in pairs:
         after[src].add(dst)
-    return _between(SOURCE, n, range(n), after)
+    return _between(SOURCE, n, range(n), after, 0)
 
 
 def layers_in(piece: Piece) -> list[int]:
@@ -75,19 +78,33 @@ def layers_in(piece: Piece) -> list[int]:
     return own + [layer for each in inner for layer in layers_in(each)]
 
 
-def _between(src: int, dst: int, inner: Collection[int], after: dict[int, set[int]]) -> Piece:
+def knots_too_deep(piece: Piece) -> list[Knot]:
+    """What was left whole because it lies in too many branches within branches."""
+    if isinstance(piece, Knot):
+        return [piece] if piece.is_deep else []
+    inner = () if isinstance(piece, Edge) else piece.pieces
+    return [knot for each in inner for knot in knots_too_deep(each)]
+
+
+def _between(
+    src: int, dst: int, inner: Collection[int], after: dict[int, set[int]], depth: int
+) -> Piece:
     if not inner:
         return Edge(src, dst)
     parts = _connected(inner, after)
     has_skip = dst in after[src]
     if len(parts) == 1 and not has_skip:
-        return _in_series(src, dst, parts[0], after)
-    branches = tuple(_in_series(src, dst, part, after) for part in parts)
+        return _in_series(src, dst, parts[0], after, depth)
+    branches = tuple(_in_series(src, dst, part, after, depth) for part in parts)
     return Branches(src, dst, branches, has_skip)
 
 
-def _in_series(src: int, dst: int, inner: list[int], after: dict[int, set[int]]) -> Series | Knot:
+def _in_series(
+    src: int, dst: int, inner: list[int], after: dict[int, set[int]], depth: int
+) -> Series | Knot:
     """Cut at the layers that no edge leads past (in the order of data)."""
+    if depth >= MOST_NESTED:
+        return Knot(src, dst, tuple(inner), is_deep=True)
     within = set(inner)
     reach = max(after[src] & within)
     cuts = []
@@ -99,7 +116,7 @@ def _in_series(src: int, dst: int, inner: list[int], after: dict[int, set[int]])
         return Knot(src, dst, tuple(inner))
     ends = [src, *cuts, dst]
     pieces = tuple(
-        _between(left, right, [k for k in inner if left < k < right], after)
+        _between(left, right, [k for k in inner if left < k < right], after, depth + 1)
         for left, right in pairwise(ends)
     )
     return Series(src, dst, tuple(cuts), pieces)

@@ -19,24 +19,13 @@ from numpy.typing import NDArray
 from fitkit.planner.chain import links
 from fitkit.planner.factors import Factor, Tables
 from fitkit.planner.labels import Labels, least, picked
+from fitkit.planner.prices import NOTHING, Priced, Prices, best_for, memories, rests_for
 from fitkit.planner.problem import Floats
 
 N_PRICES = 64
 FEW = 10  # prices that every partial plan is looked at with
 MARGIN = 1e-12  # share by which rounding may move a sum
-NOTHING = 1e-30  # a weight that forbidden combinations stay infinite with
-
-
-@dataclass(frozen=True, eq=False)
-class Prices:
-    """What time and GPU-time are weighed with, one entry for each price."""
-
-    time: Floats
-    gpu: Floats
-
-    def of(self, link: Factor) -> Floats:
-        """The values of a table, with an axis for the prices before its own."""
-        return self.time[:, None, None] * link.time + self.gpu[:, None, None] * link.gpu
+SHARES = (0.0, 0.03, 0.1, 0.3, 1.0, 3.0)  # of a price, with a limit's share of the step
 
 
 Prune = Callable[[Labels], Labels]
@@ -68,9 +57,11 @@ def narrowed(tables: Tables, budget: float | None = None) -> tuple[Tables, Prune
         goal = for_labels = _within(time, gpu, budget)
     factors = _hopeful(tables, chain, goal, step)
     prices = for_labels.prices
-    rests = _rests(tables, chain, prices)
+    rests = rests_for(tables, prices)
 
     def prune(labels: Labels) -> Labels:
+        if not labels.scope:
+            return labels
         own_gpu = labels.gpu if labels.widest is None else labels.gpu + step * labels.widest
         value = rests[labels.scope[0]][:, labels.cell]
         value += prices.time[:, None] * labels.time
@@ -80,13 +71,85 @@ def narrowed(tables: Tables, budget: float | None = None) -> tuple[Tables, Prune
     return Tables(tables.problem, tables.tick_s, factors), prune
 
 
+def within_limits(tables: Tables, most_memory: float, budget: float) -> Prune:
+    """A function that drops the partial plans of a chain that lead to no plan within both limits.
+
+    For prices of time, GPU-time and memory, what the cheapest way on costs is added to what a
+    partial plan has (the bounds of a Lagrangian: Handler and Zang, Networks 10, 1980). That may
+    not exceed the limits at these prices, with the time of the best plan known that keeps both,
+    where only the fastest is wanted: a ``budget`` of GPU-time in ticks says so.
+    """
+    step = tables.problem.step_s / tables.tick_s
+    prices, tops = _prices_of(tables, most_memory, budget, step)
+    per_byte = np.zeros(tops.size) if prices.memory is None else prices.memory
+    rests = rests_for(tables, prices)
+
+    def prune(labels: Labels) -> Labels:
+        assert labels.memory is not None  # noqa: S101 - only called for such
+        gpu = labels.gpu if labels.widest is None else labels.gpu + step * labels.widest
+        if labels.scope:
+            value = rests[labels.scope[0]][:, labels.cell]
+        else:
+            value = np.zeros((tops.size, len(labels)))
+        value = value + prices.time[:, None] * labels.time + prices.gpu[:, None] * gpu
+        value += per_byte[:, None] * labels.memory
+        return picked(labels, np.flatnonzero((value <= tops[:, None] * (1 + MARGIN)).all(axis=0)))
+
+    return prune
+
+
+def _prices_of(
+    tables: Tables, most_memory: float, budget: float, step: float
+) -> tuple[Prices, Floats]:
+    """Prices, and what a plan within the limits costs at most at each.
+
+    A limit's price makes the whole of it worth a share of the step.
+    """
+    per_byte = 1 / max(most_memory, 1.0)
+    if not np.isfinite(budget):
+        prices = Prices(np.array([NOTHING]), np.zeros(1), np.array([per_byte]))
+        return prices, np.array([most_memory * per_byte])
+    of_gpu, of_memory = (axis.ravel() for axis in np.meshgrid(SHARES, SHARES))
+    gpu, memory = of_gpu / budget, of_memory * per_byte
+    limits = of_gpu + memory * most_memory
+    fastest = best_for(tables, Prices(np.ones(1), np.array([NOTHING]))).time
+    if not fastest.size:  # forbidden altogether
+        return Prices(np.array([NOTHING]), np.zeros(1), np.zeros(1)), np.ones(1)
+    time = np.full(gpu.size, 1 / fastest[0])
+    found = best_for(tables, Prices(time, gpu, memory))
+    best = _fastest_within(tables, found, (most_memory, budget, step))
+    some = slice(1, None)  # without the pair of no price
+    prices = Prices(np.full(gpu.size - 1, NOTHING), gpu[some], memory[some])
+    if not np.isfinite(best):
+        return prices, limits[some]
+    prices = Prices(
+        np.concatenate([prices.time, time]),
+        np.concatenate([gpu[some], gpu]),
+        np.concatenate([memory[some], memory]),
+    )
+    return prices, np.concatenate([limits[some], limits + time * best])
+
+
+def _fastest_within(tables: Tables, found: Priced, limits: tuple[float, float, float]) -> float:
+    """The time of the fastest of some plans that keep both limits; infinite if none does."""
+    most_memory, budget, step = limits
+    gpu = found.gpu
+    if step:
+        pairs = zip(tables.problem.layers, found.choices.T, strict=True)
+        counts = [layer.n_gpus[options] for layer, options in pairs]
+        gpu = gpu + step * np.max(counts, axis=0)
+    kept = (found.memory <= most_memory) & (gpu <= budget)
+    return float(found.time[kept].min(initial=np.inf))
+
+
 def _hopeful(tables: Tables, chain: list[Factor], goal: Goal, step: float) -> tuple[Factor, ...]:
     """The tables, infinite where every path through two options is too long for the goal."""
     prices = goal.prices
     reached = np.zeros((prices.time.size, 1))
     factors = []
-    for layer, (link, rest) in enumerate(zip(chain, _rests(tables, chain, prices), strict=True)):
-        to_here = reached[:, :, None] + prices.of(link)
+    parts = zip(chain, memories(tables), rests_for(tables, prices), strict=True)
+    for layer, (link, memory, rest) in enumerate(parts):
+        to_here = reached[:, :, None] + prices.of(link, memory)
         widest = tables.widest(link) if layer else tables.widest(link)[None]
         value = to_here + rest[:, None, :] + (prices.gpu * step)[:, None, None] * widest
         factors.append(_as_before(link, np.where(goal.is_near(value), link.time, np.inf)))
@@ -157,9 +220,9 @@ def _known_plans(tables: Tables, chain: list[Factor], step: float) -> tuple[Floa
     rows = np.arange(most.size)[:, None]
     best = time = gpu = np.zeros((most.size, 1))
     widest = np.zeros((most.size, 1), dtype=np.int64)
-    for layer, link in zip(layers, chain, strict=True):
+    for layer, link, memory in zip(layers, chain, memories(tables), strict=True):
         options = np.arange(layer.n_gpus.size)
-        reached = best[:, :, None] + prices.of(link)
+        reached = best[:, :, None] + prices.of(link, memory)
         origin = reached.argmin(axis=1)
         best = np.where(layer.n_gpus > most[:, None], np.inf, reached.min(axis=1))
         time = time[rows, origin] + link.time[origin, options]
@@ -171,11 +234,3 @@ def _known_plans(tables: Tables, chain: list[Factor], step: float) -> tuple[Floa
     gpu = gpu + step * widest[done, last[done]]
     kept = least(np.zeros(done.size, dtype=np.int64), time, gpu)
     return time[kept], gpu[kept]
-
-
-def _rests(tables: Tables, chain: list[Factor], prices: Prices) -> list[Floats]:
-    """What the layers behind each one cost at least, over prices and its options."""
-    rests = [np.zeros((prices.time.size, tables.sizes[-1]))]
-    for link in reversed(chain[1:]):
-        rests.append((prices.of(link) + rests[-1][:, None, :]).min(axis=2))
-    return rests[::-1]

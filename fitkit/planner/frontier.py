@@ -7,12 +7,19 @@ neither beats are kept (Pareto labels; Hansen, Bicriterion path problems, 1980).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import numpy as np
 
-from fitkit.planner.bounds import narrowed
+from fitkit.planner.bounds import Prune, narrowed, within_limits
 from fitkit.planner.elimination import order_of
 from fitkit.planner.factors import Factor, Tables
-from fitkit.planner.labels import Labels, decided, joined, undominated
+from fitkit.planner.labels import Labels, TooManyLabels, decided, joined, picked, undominated
+
+SURELY_FEW = 2_000_000  # put together in all steps: less than a second
+MOST_IN_ALL = 50_000_000  # as far as the steps that are done tell: some ten seconds
+FOR_THREE = 10  # times as long takes a label with memory
 
 
 def frontier_labels(
@@ -36,24 +43,98 @@ def frontier_labels(
     prune = None
     if tables.problem.is_chain and max_changes is None:
         tables, prune = narrowed(tables, budget)
-    sizes = tables.sizes
-    order = order_of(tables)
+    sets = [_as_labels(tables, one, max_changes, with_widest) for one in tables.factors]
+    return _put_together(tables, sets, max_changes, prune)
+
+
+def labels_that_fit(
+    tables: Tables, max_changes: int | None, most_memory: float, budget: float = np.inf
+) -> Labels:
+    """The complete plans none of which is slower, dearer and larger than another one.
+
+    Without those that need more memory (bytes) or more GPU-time (ticks, with the constant part of
+    a step). As `frontier_labels`, with memory as a third value; where a step has a constant part
+    there is a frontier for each largest GPU count.
+
+    Raises
+    ------
+    TooManyLabels
+        If there are too many partial plans to keep.
+    """
+    with_widest = tables.problem.step_s > 0
+    sets = [_as_labels(tables, one, max_changes, with_widest) for one in tables.factors]
+    sets = [replace(one, memory=np.zeros(len(one))) for one in sets]
+    for layer, costs in enumerate(tables.problem.layers):
+        assert costs.memory_bytes is not None  # noqa: S101 - refused before
+        n = costs.n_gpus.size
+        none = np.zeros(n, dtype=np.int64)
+        sets.append(
+            Labels(
+                (layer,),
+                np.arange(n),
+                np.zeros(n),
+                np.zeros(n),
+                None if max_changes is None else none,
+                none if with_widest else None,
+                memory=costs.memory_bytes,
+            )
+        )
+    if not all(map(len, sets)):
+        return picked(sets[0], np.zeros(0, dtype=np.intp))
+    if tables.problem.is_chain:
+        prune = within_limits(tables, most_memory, budget)
+        return prune(_put_together(tables, sets, max_changes, prune))
+    gpu, memory = (sum(float(getattr(one, name).min()) for one in sets)
+                   for name in ("gpu", "memory"))  # fmt: skip
+    sets = [_above_least(one) for one in sets]
+    step = tables.problem.step_s / tables.tick_s
+
+    def prune_any(labels: Labels) -> Labels:
+        assert labels.memory is not None  # noqa: S101 - put there above
+        own = labels.gpu if labels.widest is None else labels.gpu + step * labels.widest
+        is_kept = (own <= budget - gpu) & (labels.memory <= most_memory - memory)
+        return picked(labels, np.flatnonzero(is_kept))
+
+    found = prune_any(_put_together(tables, sets, max_changes, prune_any))
+    return replace(found, gpu=found.gpu + gpu)
+
+
+def _above_least(labels: Labels) -> Labels:
+    """The same without the least GPU-time and the least memory, which every plan has."""
+    assert labels.memory is not None  # noqa: S101 - of plans that have to fit
+    gpu, memory = labels.gpu - labels.gpu.min(), labels.memory - labels.memory.min()
+    return replace(labels, gpu=gpu, memory=memory)
+
+
+def _put_together(
+    tables: Tables, sets: Sequence[Labels], max_changes: int | None, prune: Prune | None
+) -> Labels:
+    """One layer after another: its sets joined, and what another partial plan beats left out."""
+    sizes, order = tables.sizes, order_of(tables)
     rank = {layer: position for position, layer in enumerate(order)}
     of: list[list[Labels]] = [[] for _ in sizes]
-    for factor in tables.factors:
-        labels = _as_labels(tables, factor, max_changes, with_widest)
-        of[min(factor.scope, key=rank.__getitem__)].append(labels)
+    for labels in sets:
+        of[min(labels.scope, key=rank.__getitem__)].append(labels)
     finished: list[Labels] = []
-    for layer in order:
+    total = 0
+    for n_done, layer in enumerate(order, 1):
         together = _all_joined(of[layer], sizes, max_changes)
-        done = undominated(decided(together, layer, sizes))
+        total += len(together) * (1 if together.memory is None else FOR_THREE)
+        if total > SURELY_FEW and total * len(order) > MOST_IN_ALL * n_done:
+            raise TooManyLabels
+        done = _kept(decided(together, layer, sizes), prune)
         if done.scope:
-            if prune is not None:
-                done = prune(done)
             of[min(done.scope, key=rank.__getitem__)].append(done)
         else:
             finished.append(done)
     return undominated(_all_joined(finished, sizes, max_changes))
+
+
+def _kept(labels: Labels, prune: Prune | None) -> Labels:
+    """Without those that are beaten or lead nowhere; of three values the comparison is slow."""
+    if prune is None:
+        return undominated(labels)
+    return prune(undominated(labels)) if labels.memory is None else undominated(prune(labels))
 
 
 def _as_labels(
@@ -92,4 +173,5 @@ def _all_joined(sets: list[Labels], sizes: tuple[int, ...], max_changes: int | N
         together.changes,
         together.widest,
         ((together, entries),),
+        memory=together.memory,
     )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +16,10 @@ from fitkit.planner.problem import Floats
 
 Indices = NDArray[np.intp]
 Scope = tuple[int, ...]
+Number = TypeVar("Number", np.float64, np.int64)
 
 MOST_LABELS = 1_000_000  # put together in one step: some 100 MB, a second
+MOST_OF_THREE = 200_000  # with memory as a third value: half a second
 
 
 class TooManyLabels(Exception):  # noqa: N818 - a signal between modules, not an error
@@ -41,6 +45,8 @@ class Labels:
     """The layer that has been decided, or -1."""
     option: Counts | None = None
     """Its option, for each entry."""
+    memory: Floats | None = None
+    """What it needs of a GPU, if that is a third value to compare."""
 
     def __len__(self) -> int:
         return self.time.size
@@ -73,7 +79,7 @@ def joined(one: Labels, two: Labels, sizes: Sequence[int], max_changes: int | No
     n_of = np.bincount(key_two, minlength=prod(sizes[k] for k in shared))
     n_each = n_of[key_one]
     n = int(n_each.sum())
-    if n > MOST_LABELS:
+    if n > (MOST_LABELS if one.memory is None else min(MOST_LABELS, MOST_OF_THREE)):
         raise TooManyLabels
     of_one = np.repeat(np.arange(len(one)), n_each)
     first = (np.cumsum(n_of) - n_of)[key_one] - (np.cumsum(n_each) - n_each)
@@ -90,6 +96,7 @@ def joined(one: Labels, two: Labels, sizes: Sequence[int], max_changes: int | No
         _both(np.add, one.changes, of_one, two.changes, of_two),
         _both(np.maximum, one.widest, of_one, two.widest, of_two),
         _parts(one, of_one) + _parts(two, of_two),
+        memory=_both(np.add, one.memory, of_one, two.memory, of_two),
     )
     if max_changes is None or labels.changes is None:
         return labels
@@ -116,11 +123,12 @@ def picked(labels: Labels, entries: Indices) -> Labels:
         tuple((part, taken[entries]) for part, taken in labels.parts),
         labels.layer,
         None if labels.option is None else labels.option[entries],
+        None if labels.memory is None else labels.memory[entries],
     )
 
 
 def undominated(labels: Labels) -> Labels:
-    """Those that no other one of the same cell beats in time and GPU-time at once.
+    """Those that no other one of the same cell beats in time and GPU-time (and memory) at once.
 
     Partial plans that differ in their changes or in their largest GPU count, where those matter,
     are not compared.
@@ -129,7 +137,9 @@ def undominated(labels: Labels) -> Labels:
     for counted in (labels.changes, labels.widest):
         if counted is not None:
             group = group * (int(counted.max(initial=0)) + 1) + counted
-    return picked(labels, least(group, labels.time, labels.gpu))
+    if labels.memory is None:
+        return picked(labels, least(group, labels.time, labels.gpu))
+    return picked(labels, least_of_three(group, labels.time, labels.gpu, labels.memory))
 
 
 def least(group: Counts, time: Floats, gpu: Floats) -> Indices:
@@ -153,6 +163,31 @@ def least(group: Counts, time: Floats, gpu: Floats) -> Indices:
     return order[kept[np.concatenate([~same, [True]])]]
 
 
+def least_of_three(group: Counts, time: Floats, gpu: Floats, memory: Floats) -> Indices:
+    """Entries that no other one of their group beats in three values, by group and then time.
+
+    From fast to slow, with a staircase of the GPU-times and memories that were kept (Kung,
+    Luccio and Preparata, Journal of the ACM 22, 1975).
+    """
+    order = np.lexsort((memory, gpu, time, group))
+    columns = (values[order].tolist() for values in (group, gpu, memory))
+    kept, now = [], None
+    gpus: list[float] = []
+    memories: list[float] = []
+    for position, (of, gpu_s, held) in enumerate(zip(*columns, strict=True)):
+        if of != now:
+            now, gpus, memories = of, [], []
+        before = bisect_right(gpus, gpu_s)
+        if before and memories[before - 1] <= held:
+            continue
+        first = last = bisect_left(gpus, gpu_s)
+        while last < len(gpus) and memories[last] >= held:
+            last += 1
+        gpus[first:last], memories[first:last] = [gpu_s], [held]
+        kept.append(position)
+    return np.asarray(order[np.array(kept, dtype=np.intp)])
+
+
 def _sorted(group: Counts, time: Floats) -> Indices:
     """By group, then by time; fractions of a tick are not told apart."""
     span = float(time.max()) + 1
@@ -170,12 +205,12 @@ def _parts(labels: Labels, entries: Indices) -> tuple[tuple[Labels, Indices], ..
 
 
 def _both(
-    how: Callable[[Counts, Counts], Counts],
-    one: Counts | None,
+    how: Callable[[Any, Any], Any],
+    one: NDArray[Number] | None,
     of_one: Indices,
-    two: Counts | None,
+    two: NDArray[Number] | None,
     of_two: Indices,
-) -> Counts | None:
+) -> NDArray[Number] | None:
     return None if one is None or two is None else how(one[of_one], two[of_two])
 
 

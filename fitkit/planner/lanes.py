@@ -69,7 +69,7 @@ class LaneCosts:
             return self.untied(piece, n_gpus, apart)[1]
         lanes = self.first_lanes(piece, n_gpus)
         tables = [self.first(piece, lane, n_gpus, apart) for lane in lanes]
-        return reduce(np.minimum, tables, np.full((1, 1), np.inf)) + self.skip(piece)
+        return reduce(np.minimum, tables, np.full((1, 1), np.inf)) + self.skip(piece, apart)
 
     def transfer(self, src: int, dst: int, *, is_apart: bool) -> Floats:
         """What moves along an edge, infinite where that amplifies the layer too much."""
@@ -115,11 +115,11 @@ class LaneCosts:
             total = total + table.values.reshape(shape)
         return eliminated, total
 
-    def skip(self, block: Branches) -> Floats:
+    def skip(self, block: Branches, apart: Apart) -> Floats:
         """What moves past all branches of a block, after them."""
         if not block.has_skip:
             return np.zeros((self.n_options(block.src), self.n_options(block.dst)))
-        return self.transfer(block.src, block.dst, is_apart=False)
+        return self.transfer(block.src, block.dst, is_apart=any(apart))
 
     def bundles(self, block: Branches) -> list[tuple[Inner, ...]]:
         """The branches of a block; if they are many, the shortest are put together."""

@@ -95,6 +95,13 @@ def allowed(problem: Problem, limits: Limits) -> Problem:
     return problem
 
 
+def rounded_up(value: float) -> str:
+    """The value with six digits, rounded up so that as a limit it does."""
+    digits = 5 - int(np.floor(np.log10(value))) if value > 0 else 0
+    scale = 10.0**digits
+    return f"{np.ceil(value * scale) / scale:.10g}"
+
+
 def _with_counts(problem: Problem, counts: NDArray[np.int64]) -> Problem:
     kept = [np.flatnonzero(np.isin(layer.n_gpus, counts)) for layer in problem.layers]
     for i, options in enumerate(kept):

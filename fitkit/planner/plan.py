@@ -33,6 +33,10 @@ class PlannedLayer:
     gpus: tuple[int, ...]
     """The GPUs, counted from 0, that it runs on."""
     is_extrapolated: bool = False
+    sent_s: float = 0.0
+    """What moves on from it, to the join of its lane, while the lane waits: part of no layer."""
+    sent_at_s: float = 0.0
+    """When that begins."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import numpy as np
 
 from fitkit.errors import InputError
 from fitkit.planner.factors import amplifications, tabulate
-from fitkit.planner.limits import Limits
+from fitkit.planner.limits import Limits, rounded_up
 from fitkit.planner.problem import Problem
 from fitkit.planner.serial import best_choice, cheapest
 
@@ -21,7 +21,7 @@ def impossible(problem: Problem, limits: Limits, *, side_by_side: bool = False) 
             changes = "" if most is None else f" with at most {most} changes"
             text = f"no plan{changes} keeps an amplification of {limits.amplification:g}"
             why = f"layer {layer} ({problem.layers[layer].name}) has at least {least:.4g}"
-            hint = f"allow at least {_above(least)}, or more gpu_counts"
+            hint = f"allow at least {rounded_up(least)}, or more gpu_counts"
             return InputError(f"{problem.name}: {text}: {why}", hint)
     text = f"no plan has at most {most} changes of the GPU count"
     return InputError(f"{problem.name}: {text}", f"allow at least {least_changes(problem)}")
@@ -32,7 +32,7 @@ def too_dear(problem: Problem, limits: Limits) -> InputError:
     least = cheapest(problem, limits)
     text = f"no plan takes at most {limits.gpu_time_budget:.6g} s of GPU-time"
     others = "the least" if not _has_others(limits) else "the least within the other limits"
-    hint = f"allow at least {_above(least)} s"
+    hint = f"allow at least {rounded_up(least)} s"
     return InputError(f"{problem.name}: {text}: {others} is {least:.6g} s", hint)
 
 
@@ -80,10 +80,3 @@ def least_changes(problem: Problem) -> int:
 def _has_others(limits: Limits) -> bool:
     others = limits.amplification, limits.max_changes, limits.gpu_counts, limits.memory_bytes
     return any(one is not None for one in others)
-
-
-def _above(value: float) -> str:
-    """The value with six digits, rounded up so that it does."""
-    digits = 5 - int(np.floor(np.log10(value))) if value > 0 else 0
-    scale = 10.0**digits
-    return f"{np.ceil(value * scale) / scale:.10g}"

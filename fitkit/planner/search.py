@@ -105,7 +105,7 @@ def plan(
     if parallel_branches:
         if frontier:
             raise ValueError("the frontier is that of serial plans: not with parallel_branches")
-        found = lane_schedule(possible, limits, n_gpus)
+        found = lane_schedule(possible, limits, n_gpus, said)
         try:
             beside["serial"] = _serial(possible, limits, said, frontier=False)[0]
         except InputError as error:  # a join counts all that moves into it, one after another
@@ -173,7 +173,10 @@ def _shown(
     problem: Problem, limits: Limits, points: Frontier, said: list[str]
 ) -> tuple[FrontierPoint, ...]:
     if not points.is_exact:
-        said.append(f"{MANY}: the frontier has those that are best for some price of GPU-time")
+        kept = "are best for some price of GPU-time"
+        if limits.memory_bytes is not None:
+            kept = "were found, others may be missing"
+        said.append(f"{MANY}: the frontier has those that {kept}")
     points, n_large = fitting_points(problem, limits, points)
     if n_large:
         text = f"{n_large} plans of the frontier need too much memory and were left out"

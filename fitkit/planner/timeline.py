@@ -26,7 +26,7 @@ class Span:
     name
         The layer, or the background job.
     layer
-        The layer's number; None if it is none's.
+        The layer's number; None if it is none's, as what a lane sends into its join.
     """
 
     start_s: float
@@ -111,7 +111,7 @@ def timeline(
             tracks[-1] = replace(tracks[-1], last=gpu)
             continue
         key = does
-        busy = [span for layer in layers for span in parts_of(layer)]
+        busy = [span for layer in layers for span in (*parts_of(layer), *_sent_by(layer))]
         if layers and plan.iter_s - whole > _LEAST * plan.iter_s:
             busy.append(Span(whole, plan.iter_s, STEP, _REST))
         tracks.append(Track(gpu, gpu, tuple(_filled(busy, others, plan.iter_s))))
@@ -127,6 +127,13 @@ def parts_of(layer: PlannedLayer) -> Iterator[Span]:
         if seconds > 0:
             yield Span(at_s, at_s + seconds, kind, layer.name, layer.id)
             at_s += seconds
+
+
+def _sent_by(layer: PlannedLayer) -> Iterator[Span]:
+    """What moves on from a layer, to the join of its lane, while its GPUs wait."""
+    if layer.sent_s > 0:
+        end_s = layer.sent_at_s + layer.sent_s
+        yield Span(layer.sent_at_s, end_s, TRANSFER, f"{layer.name} into the join")
 
 
 def _filled(

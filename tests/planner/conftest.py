@@ -89,6 +89,23 @@ def problem_of(
     return Problem("random", 64, tuple(layers), tuple(edges), step_s=step_s, small_s=6.0)
 
 
+def drawn(seed: int, most: int, n_options: int = 4) -> Problem:
+    """A chain, a series-parallel graph or any other one, in turn."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(2, most + 1))
+    kind = seed % 3
+    if kind == 0:
+        pairs = chain_pairs(n)
+    else:
+        pairs = series_parallel_pairs(rng, n) if kind == 1 else any_pairs(rng, n)
+    return problem_of(rng, n, pairs, step_s=float(seed % 2) * 3, n_options=n_options)
+
+
+def options(problem: Problem, n_gpus: tuple[int, ...]) -> list[int]:
+    pairs = zip(problem.layers, n_gpus, strict=True)
+    return [layer.n_gpus.tolist().index(count) for layer, count in pairs]
+
+
 @pytest.fixture
 def small_chain() -> Problem:
     """Three layers on 1 or 2 GPUs whose best plans can be had by hand (seconds).

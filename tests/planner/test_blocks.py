@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,9 +15,12 @@ from hypothesis import strategies as st
 from fitkit.errors import InputError
 from fitkit.planner import lanes
 from fitkit.planner.blocks import SOURCE, Branches, Edge, Knot, Series, layers_in, taken_apart
+from fitkit.planner.limits import Limits
+from fitkit.planner.placing import lane_schedule
 from fitkit.planner.plan import Plan
 from fitkit.planner.problem import EdgeCosts, LayerCosts, Problem
 from fitkit.planner.search import plan
+from fitkit.planner.timeline import timeline
 
 from .conftest import any_pairs, problem_of, series_parallel_pairs
 
@@ -102,12 +106,17 @@ def test_two_branches_beside_each_other_worked_out_by_hand() -> None:
     assert sorted([one.gpus, two.gpus]) == [(0, 1), (2, 3)]
     assert {layer.start_s for layer in (one, two)} == {1.0}
     assert {layer.transfer_s for layer in (one, two)} == {0.25, 0.5}
-    # The join notes both transfers; they are over when it starts.
-    assert join.transfer_s == pytest.approx(0.75)
-    assert join.start_s == pytest.approx(9.0)
-    assert join.end_s == pytest.approx(10.0)
-    lanes_gpu_s = 2 * (7.25 + 7.5)
-    assert best.gpu_s == pytest.approx(4 * 1 + lanes_gpu_s + 4 * (0.75 + 1))
+    # Each lane sends into the join when it is done, on its own two GPUs.
+    assert sorted((layer.sent_at_s, layer.sent_s) for layer in (one, two)) == [
+        (8.25, 0.25), (8.5, 0.5)
+    ]  # fmt: skip
+    assert (join.transfer_s, join.start_s, join.end_s) == (0.0, 9.0, 10.0)
+    assert best.gpu_s == pytest.approx(4 * 1 + 2 * (7.25 + 7.5) + 2 * (0.25 + 0.5) + 4 * 1)
+    on_gpu_0 = [(span.kind, span.start_s, span.end_s) for span in timeline(best)[0].spans]
+    assert on_gpu_0[2:] in (
+        [("compute", 1.25, 8.25), ("transfer", 8.25, 8.5), ("idle", 8.5, 9), ("compute", 9, 10)],
+        [("compute", 1.5, 8.5), ("transfer", 8.5, 9), ("compute", 9, 10)],
+    )
     assert str(best.options["schedule"]).startswith("lanes")
 
 
@@ -148,7 +157,102 @@ def test_memory_counts_all_layers_of_a_gpu() -> None:
     assert plan(problem, parallel_branches=True, memory_bytes=15).iter_s == pytest.approx(10)
     with pytest.raises(InputError, match="lanes") as caught:
         plan(problem, parallel_branches=True, memory_bytes=14)
-    assert "at least 15 bytes" in caught.value.hint
+    # One after another on the same GPUs all four layers are on GPU 0.
+    assert "15 bytes are enough for that plan" in caught.value.hint
+    assert "without lanes allow at least 20 bytes" in caught.value.hint
+
+
+def block(
+    gpus: list[list[int]],
+    pairs: dict[tuple[int, int], tuple[float, float]],
+    n_gpus: int,
+    **more: Any,
+) -> Plan:
+    """A plan with lanes of layers of 100 s each, but for layer 1 if it is said to take ``long``."""
+    long_s = more.pop("long", 100.0)
+    layers = []
+    for i, counts in enumerate(gpus):
+        size = len(counts)
+        time_s = np.full(size, long_s if i == 1 else 100.0)
+        memory = more.get("memory", {}).get(i, np.full(size, 1.0))
+        layers.append(
+            LayerCosts(f"l{i}", "x", np.array(counts), time_s, np.zeros(size), 100.0, memory)
+        )
+    edges = []
+    for (src, dst), (shared_s, apart_s) in pairs.items():
+        shape = len(gpus[src]), len(gpus[dst])
+        edges.append(EdgeCosts(src, dst, np.full(shape, shared_s), np.full(shape, apart_s)))
+    problem = Problem("block", 4, tuple(layers), tuple(edges))
+    limits = {"memory_bytes": more["limit"]} if "limit" in more else {}
+    return plan(problem, n_gpus=n_gpus, parallel_branches=True, **limits)
+
+
+def test_what_lanes_send_at_once_is_counted_on_the_gpus_that_send() -> None:
+    # Three branches on one GPU each send for 1000 s into a join on four, at the same time.
+    pairs = {(0, i): (0.0, 0.0) for i in (1, 2, 3)} | {(i, 4): (1000.0, 1000.0) for i in (1, 2, 3)}
+    best = block([[4], [1], [1], [1], [4]], pairs, 4)
+    assert best.iter_s == pytest.approx(100 + 100 + 1000 + 100)
+    assert best.gpu_s == pytest.approx(4 * 100 + 3 * (100 + 1000) + 4 * 100)
+    join = best.layers[4]
+    assert (join.start_s, join.end_s, join.transfer_s) == (1200, 1300, 0)
+
+
+def test_branches_of_one_lane_send_as_in_a_serial_plan() -> None:
+    # There is one GPU for both branches: the join on it takes both transfers in turn.
+    pairs = {(0, 1): (0.0, 0.0), (0, 2): (0.0, 0.0), (1, 3): (7.0, 9.0), (2, 3): (8.0, 9.0)}
+    best = block([[1], [1], [1], [1]], pairs, 1)
+    serial = best.baselines["serial"]
+    assert (best.iter_s, best.gpu_s) == (serial.iter_s, serial.gpu_s) == (415, 415)
+    join = best.layers[3]
+    assert (join.start_s, join.transfer_s, join.end_s) == (300, 15, 415)
+
+
+def test_an_edge_past_the_branches_within_another_lane_leads_between_other_gpus() -> None:
+    # 0 forks to 1 (1000 s) and to 2, 3, 4, past which an edge leads from 0 to 4; all join in 5.
+    pairs = {
+        (0, 1): (0.0, 5000.0), (0, 2): (0.0, 1.0), (2, 3): (0.0, 0.0), (3, 4): (0.0, 0.0),
+        (0, 4): (0.0, 700.0), (1, 5): (0.0, 5000.0), (4, 5): (0.0, 1.0),
+    }  # fmt: skip
+    best = block([[1]] * 6, pairs, 4, long=1000.0)
+    # 1 stays with the fork. The other lane: 1 + 100 + 100, then 700 + 100, then 1 into the join.
+    assert best.iter_s == pytest.approx(100 + 1002 + 100)
+    past = best.layers[4]
+    assert (past.gpus, past.start_s, past.transfer_s, past.end_s) == ((1,), 301, 700, 1101)
+
+
+def test_without_memory_for_lanes_there_is_the_serial_plan() -> None:
+    # Lanes of one GPU hold 3 bytes for a branch, 1 on two GPUs: 5 on GPU 0, or 4 in a row on two.
+    pairs = dict.fromkeys(DIAMOND, (0.0, 0.0))
+    large = {i: np.array([3.0, 1.0]) for i in (1, 2)}
+    gpus = [[1, 2]] * 4
+    best = block(gpus, pairs, 2, memory=large, limit=5.0)
+    assert best.iter_s == pytest.approx(300)
+    best = block(gpus, pairs, 2, memory=large, limit=4.0)
+    assert best.iter_s == pytest.approx(400)
+    assert {layer.gpus for layer in best.layers if layer.id in (1, 2)} == {(0, 1)}
+    # What memory allows is found without lanes, too.
+    assert best.iter_s == best.baselines["serial"].iter_s
+
+
+def test_what_lies_too_deep_runs_one_after_another() -> None:
+    # An edge leads past all between i and 2 n - i, for each i: 400 branches within branches.
+    n = 400
+    pairs = [(i, i + 1) for i in range(2 * n)] + [(i, 2 * n - i) for i in range(n - 1)]
+    none = np.zeros(2)
+    layers = tuple(
+        LayerCosts(f"l{i}", "x", np.array([1, 2]), np.array([2.0, 1.0]), none, 2.0)
+        for i in range(2 * n + 1)
+    )
+    same = np.array([[0.0, 1.0], [1.0, 0.0]])
+    edges = tuple(EdgeCosts(src, dst, same, same) for src, dst in pairs)
+    said: list[str] = []
+    problem = Problem("deep", 4, layers, edges)
+    found = lane_schedule(problem, Limits(), 2, said)
+    assert found.iter_s == pytest.approx(2 * n + 1)
+    # Each level takes one layer on each side: 801 layers without those of 32 levels.
+    assert said == [
+        "737 layers lie in more than 32 branches within branches: they run one after another"
+    ]
 
 
 def test_many_branches_are_put_together(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,6 +289,14 @@ def check(best: Plan, problem: Problem) -> None:
     """No GPU does two things at once, none is beyond the cluster, data comes before its use."""
     ends = [layer.end_s for layer in best.layers]
     assert best.iter_s == pytest.approx(max(ends) + problem.step_s)
+    assert best.gpu_s <= best.n_gpus * best.iter_s * (1 + 1e-9)
+    busy_s = [
+        track.n_gpus * span.duration_s
+        for track in timeline(best)  # raises where two spans overlap
+        for span in track.spans
+        if span.kind != "idle"
+    ]
+    assert sum(busy_s) == pytest.approx(best.gpu_s)
     for layer, other in itertools.combinations(best.layers, 2):
         if set(layer.gpus) & set(other.gpus):
             assert layer.start_s >= other.end_s - 1e-9 or other.start_s >= layer.end_s - 1e-9
@@ -195,6 +307,8 @@ def check(best: Plan, problem: Problem) -> None:
         assert len(layer.gpus) == layer.n_gpus
         option = costs.n_gpus.tolist().index(layer.n_gpus)
         assert layer.compute_s == costs.compute_s[option]
+        takes_s = layer.transfer_s + layer.compute_s + layer.sync_s
+        assert layer.end_s - layer.start_s == pytest.approx(takes_s)
         assert layer.amplification >= 0
 
 

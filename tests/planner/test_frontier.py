@@ -5,14 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fitkit.planner import labels
+from fitkit.planner import frontier, labels
 from fitkit.planner.bounds import narrowed
-from fitkit.planner.factors import Tables, tabulate
+from fitkit.planner.chain import fastest_chain
+from fitkit.planner.factors import Tables, Weights, tabulate
 from fitkit.planner.frontier import frontier_labels
-from fitkit.planner.labels import Labels, TooManyLabels, joined, least
+from fitkit.planner.hull import Frontier, costs_of
+from fitkit.planner.labels import Labels, TooManyLabels, joined, least, least_of_three
 from fitkit.planner.limits import Limits
+from fitkit.planner.prices import Prices, best_for
 from fitkit.planner.problem import Problem
-from fitkit.planner.serial import Frontier, undominated_plans
+from fitkit.planner.serial import undominated_plans
 
 from .conftest import any_pairs, chain_pairs, problem_of
 from .oracle import all_plans, pareto
@@ -120,6 +123,63 @@ def test_no_plan_at_all_is_an_empty_frontier() -> None:
     assert len(frontier_labels(tables)) == 0
 
 
+def test_of_three_values_those_that_no_other_beats_are_kept() -> None:
+    group = np.array([0, 0, 0, 0, 0, 1])
+    time = np.array([1.0, 1, 2, 3, 4, 9])
+    gpu = np.array([5.0, 5, 4, 5, 3, 9])
+    memory = np.array([7.0, 8, 9, 6, 9, 9])
+    # (1, 5, 8) is beaten by (1, 5, 7), (3, 5, 6) is smaller than it; group 1 is by itself.
+    assert least_of_three(group, time, gpu, memory).tolist() == [0, 2, 3, 4, 5]
+    assert least_of_three(group[:0], time[:0], gpu[:0], memory[:0]).tolist() == []
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_keeping_of_three_agrees_with_comparing_all_pairs(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    entries = np.unique(rng.integers(0, [3, 6, 6, 6], (90, 4)), axis=0)
+    kept = set(least_of_three(entries[:, 0], *entries[:, 1:].T.astype(float)).tolist())
+    for i, one in enumerate(entries):
+        beaten = any(
+            (other != one).any() and other[0] == one[0] and (other <= one).all()
+            for other in entries
+        )
+        assert (i in kept) == (not beaten)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_many_prices_at_once_give_the_best_for_each(seed: int) -> None:
+    problem = chain(seed, 9, step_s=2.0)
+    tables = tabulate(problem, 4.03)
+    price = np.array([1e-9, 0.05, 0.2, 1.0, 30.0])
+    found = best_for(tables, Prices(np.ones(5), price))
+    wanted = [fastest_chain(tables, Weights(1.0, each)) for each in price]
+    if wanted[0] is None:
+        assert not len(found.choices)
+        return
+    values = found.time + price * found.gpu
+    np.testing.assert_allclose(values, [value for value, _ in wanted], rtol=1e-12)
+    for row, iter_s, gpu_s in zip(found.choices, *costs_of(problem, found.choices), strict=True):
+        assert problem.evaluate(row.tolist()) == pytest.approx((iter_s, gpu_s))
+    assert (found.time * tables.tick_s + 2.0).tolist() == pytest.approx(
+        costs_of(problem, found.choices)[0].tolist()
+    )
+
+
+def test_a_frontier_that_would_take_too_long_is_given_up_early(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    problem, joins = chain(0, 40, step_s=0.0), []
+    whole = frontier_labels(tabulate(problem))
+    assert len(whole) > 1
+    monkeypatch.setattr(frontier, "SURELY_FEW", 50)
+    monkeypatch.setattr(frontier, "MOST_IN_ALL", 1000)
+    monkeypatch.setattr(frontier, "joined", lambda *args: joins.append(1) or joined(*args))
+    with pytest.raises(TooManyLabels):
+        frontier_labels(tabulate(problem))
+    assert len(joins) < 20  # of 39: what is done tells what is to come
+    assert not undominated_plans(problem, Limits()).is_exact
+
+
 def test_what_a_convex_frontier_may_miss() -> None:
     # Between (10, 100) and (20, 0) the best at 60 cannot be faster than 14.
     points = Frontier(
@@ -129,4 +189,11 @@ def test_what_a_convex_frontier_may_miss() -> None:
     assert points.slower_by(60) == pytest.approx(20 / 14 - 1)
     assert points.within(100) == 0
     assert points.slower_by(100) == 0.0
+    # Plans above that line: 18 s at 50, of which a plan of 60 could be at 14.
+    others = Frontier(
+        np.array([12.0, 18]), np.array([90.0, 50]), np.zeros((2, 1), dtype=int), False,
+        (np.array([10.0, 20]), np.array([100.0, 0])),
+    )  # fmt: skip
+    assert others.slower_by(60) == pytest.approx(18 / 14 - 1)
+    assert others.slower_by(200) == pytest.approx(12 / 10 - 1)
     assert points.within(-1) is None

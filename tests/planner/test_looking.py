@@ -169,12 +169,20 @@ def test_the_trace_has_a_track_for_each_gpu(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "branches"),
-    [("vgg16_B32_nvswitch_2128gbps", False), ("inception_v3_B16_eth_100gbps", True)],
+    ("name", "branches", "limit"),
+    [
+        ("vgg16_B32_nvswitch_2128gbps", False, None),
+        ("inception_v3_B16_eth_100gbps", True, None),
+        ("inception_v3_B16_nvswitch_2128gbps", True, 1.5),  # lanes send into their joins
+    ],
 )
-def test_public_instances(shared: Path, tmp_path: Path, name: str, branches: bool) -> None:
+def test_public_instances(
+    shared: Path, tmp_path: Path, name: str, branches: bool, limit: float | None
+) -> None:
     path = shared / "deeppool" / "instances" / f"{name}.json"
-    found = plan(path, n_gpus=8, parallel_branches=branches, frontier=not branches)
+    found = plan(
+        path, n_gpus=8, parallel_branches=branches, frontier=not branches, amplification=limit
+    )
     tracks = timeline(found)
     assert sum(track.n_gpus for track in tracks) == 8
     # Without gaps and without overlaps, a step on every GPU.
@@ -185,8 +193,16 @@ def test_public_instances(shared: Path, tmp_path: Path, name: str, branches: boo
     busy = sum(track.n_gpus * (1 - track.share("idle", found.iter_s)) for track in tracks)
     assert busy * found.iter_s == pytest.approx(found.gpu_s, rel=1e-6)
     plan_trace(found, tmp_path / "t.json")
-    whole = sum(e["dur"] for e in events(tmp_path / "t.json") if e.get("cat") == "layer")
-    assert whole / 1e6 == pytest.approx(found.gpu_s, rel=1e-4)
+    slices = events(tmp_path / "t.json")
+    sent = sum(e["dur"] for e in slices if e["name"].endswith(" into the join"))
+    assert (sent > 0) == (limit is not None)
+    whole = sum(e["dur"] for e in slices if e.get("cat") == "layer")
+    assert (whole + sent) / 1e6 == pytest.approx(found.gpu_s, rel=1e-4)
+    assert sent / 1e6 == pytest.approx(
+        sum(one.sent_s * one.n_gpus for one in found.layers), rel=1e-4
+    )
+    plan_html(found, tmp_path / "p.html")
+    assert (tmp_path / "p.html").stat().st_size > 0
     plan_html(found, tmp_path / "p.html")
     assert found.layers[-1].name in (tmp_path / "p.html").read_text(encoding="utf-8")
     document = json.loads(json.dumps(plan_json(found), allow_nan=False))

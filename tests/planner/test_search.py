@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -22,8 +21,8 @@ from fitkit.planner.problem import EdgeCosts, LayerCosts, Problem
 from fitkit.planner.search import plan
 from fitkit.planner.transfers import RingLink
 
-from .conftest import any_pairs, chain_pairs, problem_of, series_parallel_pairs
-from .oracle import Tried, all_plans, fastest_by_milp, pareto
+from .conftest import drawn, options
+from .oracle import all_plans, fastest_by_milp, pareto
 
 FILES = [
     f"{network}_B{batch}_{link}"
@@ -127,18 +126,6 @@ def over(best: Plan, problem: Problem, limit: float) -> list[str]:
 # -- random problems -----------------------------------------------------------------------------
 
 
-def drawn(seed: int, most: int, n_options: int = 4) -> Problem:
-    """A chain, a series-parallel graph or any other one, in turn."""
-    rng = np.random.default_rng(seed)
-    n = int(rng.integers(2, most + 1))
-    kind = seed % 3
-    if kind == 0:
-        pairs = chain_pairs(n)
-    else:
-        pairs = series_parallel_pairs(rng, n) if kind == 1 else any_pairs(rng, n)
-    return problem_of(rng, n, pairs, step_s=float(seed % 2) * 3, n_options=n_options)
-
-
 LIMITS = (
     {},
     {"amplification": 3.03},
@@ -224,38 +211,6 @@ def test_impossible_limits_name_the_least_that_would_do(seed: int) -> None:
         with pytest.raises(InputError, match="changes") as caught:
             plan(problem, max_changes=fewest - 1)
         assert caught.value.hint == f"allow at least {fewest}"
-
-
-def options(problem: Problem, n_gpus: tuple[int, ...]) -> list[int]:
-    pairs = zip(problem.layers, n_gpus, strict=True)
-    return [layer.n_gpus.tolist().index(count) for layer, count in pairs]
-
-
-@settings(max_examples=15, deadline=None, derandomize=True)
-@given(seed=SEEDS)
-def test_memory_and_gpu_time_together_are_kept(seed: int) -> None:
-    problem = drawn(seed, 5, n_options=3)
-    tried = list(all_plans(problem))
-    memory = sorted(one.memory_bytes for one in tried)[len(tried) // 3]
-    budget = sorted(one.gpu_s for one in tried)[len(tried) // 3]
-    both: list[Tried] = [one for one in tried if one.memory_bytes <= memory and one.gpu_s <= budget]
-    try:
-        best = plan(problem, memory_bytes=memory, gpu_time_budget=budget)
-    except InputError:
-        return  # the two frontiers that it looks at may have none
-    assert best.gpu_s <= budget * (1 + 1e-9)
-    assert best.iter_s >= min(one.iter_s for one in both) - 1e-9
-    assert (
-        sum(
-            float(layer.memory_bytes[k])
-            for layer, k in zip(
-                problem.layers,
-                options(problem, tuple(one.n_gpus for one in best.layers)),
-                strict=True,
-            )
-        )
-        <= memory
-    )
 
 
 # -- one problem by hand -------------------------------------------------------------------------
@@ -368,32 +323,6 @@ def test_more_gpus_than_samples_are_refused(small_chain: Problem) -> None:
 def test_gpu_counts_that_a_layer_lacks_are_named(small_chain: Problem) -> None:
     with pytest.raises(InputError, match=r"layer 0 \(a\) has none of the GPU counts 3, 4"):
         plan(small_chain, gpu_counts=[4, 3])
-
-
-def test_memory_that_is_not_known_is_said(small_chain: Problem) -> None:
-    layers = (replace(small_chain.layers[0], memory_bytes=None), *small_chain.layers[1:])
-    with pytest.raises(InputError, match=r"memory of small: layer 0 \(a\) is not known"):
-        plan(replace(small_chain, layers=layers), memory_bytes=100)
-
-
-def test_the_frontier_leaves_out_what_does_not_fit(small_chain: Problem) -> None:
-    # 8 bytes on one GPU, 5 on two: only the two plans with two layers or more on two GPUs.
-    best = plan(small_chain, memory_bytes=18, frontier=True)
-    assert [point.layers for point in best.frontier] == [(2, 2, 2), (2, 2, 1)]
-    assert best.warnings[0].startswith("2 plans of the frontier need too much memory")
-
-
-def test_too_many_plans_to_look_for_memory_is_said(
-    small_chain: Problem, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    light_alone = tuple(
-        replace(layer, memory_bytes=np.array([4.0, 8.0])) for layer in small_chain.layers
-    )
-    problem = replace(small_chain, layers=light_alone)
-    assert [one.n_gpus for one in plan(problem, memory_bytes=16).layers] == [2, 1, 1]
-    monkeypatch.setattr(labels, "MOST_LABELS", 1)
-    with pytest.raises(InputError, match="too many plans to find the fastest that fits"):
-        plan(problem, memory_bytes=16)
 
 
 def test_a_budget_below_the_least_is_said_where_plans_are_too_many(

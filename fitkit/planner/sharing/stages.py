@@ -212,6 +212,6 @@ def _tasklets(run: Sequence[PlannedLayer], merge_s: float) -> tuple[Tasklet, ...
 
 
 def _moved_inside_s(layer: PlannedLayer) -> float:
-    """Of what moves in, the part after the layer's start: a join's lanes send before it."""
+    """Of what moves in, as much as there is room for in the layer's time."""
     left_s = layer.end_s - layer.start_s - layer.compute_s - layer.sync_s
     return min(layer.transfer_s, max(left_s, 0.0))
