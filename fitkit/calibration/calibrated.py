@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from fitkit.calibration.kernel import coordinates
 from fitkit.calibration.law import Law
-from fitkit.calibration.posterior import Evidence, Posterior, fitted
+from fitkit.calibration.posterior import Evidence, Posterior, fitted, surprise
 from fitkit.calibration.prior import Prior
 from fitkit.calibration.scratch import (
     enough,
@@ -25,7 +25,7 @@ from fitkit.calibration.scratch import (
 )
 from fitkit.calibration.transfer_library import past_errors
 from fitkit.models.columns import known_numbers, n_rows
-from fitkit.models.conformal import quantile
+from fitkit.models.conformal import RESOLUTION, needed, quantile
 from fitkit.models.estimator import Estimator, checked_times, require_fitted
 from fitkit.models.intervals import check_level
 from fitkit.models.parameters import Parameter
@@ -131,6 +131,12 @@ class CalibratedModel(Estimator):
             other[k] = scratch_logs(alone[one], prices)[0] - asked.logs[0]
         return errors, deviations, other
 
+    def surprise_without(self, k: int) -> float:
+        """How far the probes lie from the prior if one is left out, see `posterior.surprise`."""
+        evidence = self.posterior_.evidence
+        kept = evidence.only(np.delete(np.arange(len(evidence.logs)), k))
+        return surprise(self.prior.law, self.prior.center, self.prior.spread, kept)
+
     # -- using it --------------------------------------------------------------------------
 
     def _logs(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -167,8 +173,9 @@ class CalibratedModel(Estimator):
     def predict_interval(self, X: Any, level: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
         """Interval that a new measurement falls into, in seconds.
 
-        The standard deviation of the posterior, times what past transfers erred by that of
-        theirs: their quantile of the level. NaN where they are too few for the level.
+        The standard deviation of the posterior, times the quantile of the level of what probes
+        erred by theirs where each was left out; where they are too few for the level, of what
+        past transfers erred, and no less than the largest own error. NaN where those are too few.
 
         Raises
         ------
@@ -177,9 +184,17 @@ class CalibratedModel(Estimator):
         """
         check_level(level)
         logs, deviation = self._logs(X)
-        size = quantile(past_errors(), level)
+        size = self._size(level)
         half = np.minimum(size * deviation, 50.0) if np.isfinite(size) else np.nan * logs
         return np.exp(logs - half), np.exp(logs + half)
+
+    def _size(self, level: float) -> float:
+        """Half-width of an interval by the stated deviation; a higher level has no smaller one."""
+        past, own = quantile(past_errors(), level), np.sort(np.abs(self.errors_))
+        if len(own) < needed(_LEVEL):
+            return past
+        size = quantile(own, level) if len(own) >= needed(level) else max(past, float(own[-1]))
+        return max(size, RESOLUTION)
 
     def rivals(self, X: Any) -> dict[str, np.ndarray]:
         """What simpler ways make of the same probes, seconds by name, shape ``(rows,)`` each.

@@ -118,9 +118,21 @@ def calibrate(
         from fitkit.calibration.operators import calibrate_layers
 
         return calibrate_layers(model, found.runs, spec=specifications if spec else None)
+    told = _storage(storage, specifications.target)
+    return calibrated(model, found, specifications, allow_prior=allow_prior, storage=told)
+
+
+def calibrated(
+    model: PerformanceModel,
+    found: Measurements,
+    specifications: Specifications,
+    *,
+    allow_prior: bool = False,
+    storage: Device | None = None,
+) -> PerformanceModel:
+    """What `calibrate` makes of measurements, and refuses of them."""
     with one_thread():
-        told = _storage(storage, specifications.target)
-        return _Calibration(model, found, specifications, allow_prior, told).result()
+        return _Calibration(model, found, specifications, allow_prior, storage).result()
 
 
 def _storage(
@@ -176,7 +188,7 @@ class _Calibration:
         estimator = GroupedModel(list(recipe.groups))
         estimator.groups_, estimator.n_obs_ = groups, len(self.times)
         domains = {key: self._domain(groups[key], rows) for key, rows in rows_of.items()}
-        errors = {key: _held_out(group) for key, group in groups.items()}
+        own_sizes = {key: HeldOutErrors() for key in groups}  # by `CalibratedModel` at each level
         leaves = [leaf for group in groups.values() for leaf in _parts(group).values()]
         return PerformanceModel(
             recipe=recipe,
@@ -184,7 +196,7 @@ class _Calibration:
             statistic=self.found.statistic,
             estimator=estimator,
             domains=domains,
-            intervals=PredictionIntervals(recipe.name, recipe.axes, errors),
+            intervals=PredictionIntervals(recipe.name, recipe.axes, own_sizes),
             identifiability={key: _told(group) for key, group in groups.items()},
             provenance={**provenance(self.found), "calibrated_from": self.model.provenance},
             notes=[*self.found.notes, *self._notes(), *_interval_notes(leaves)],
@@ -235,10 +247,10 @@ class _Calibration:
         refuse_wrong_units(prior, probes, logs, names)
         allowed = self.allow_prior
         said = refuse_one_size(probes, dict(prior.box), is_prior_enough=allowed)
-        self._note(label, said)
+        self._note(label, [*said, *self.sources.unused_sheets(prior.source, key)])
         _, scratch, _ = terms_of(self.model, prior.source)
         group = CalibratedModel(prior, scratch).fit(probes, np.exp(logs))
-        refuse_contradictions(group.errors_, group.left_out_, names)
+        refuse_contradictions(group.errors_, group.left_out_, names, group.surprise_without)
         return group
 
 
@@ -247,13 +259,6 @@ def _parts(group: Any) -> dict[str, CalibratedModel]:
     if isinstance(group, CalibratedRun):
         return {f"{name}: ": part for name, part in group.models_.items()}
     return {"": group}
-
-
-def _held_out(group: Any) -> HeldOutErrors:
-    """Errors of left-out probes, from as many on as tell the usual level; a run has its parts'."""
-    if isinstance(group, CalibratedRun) or len(group.errors_) < needed(_LEVEL):
-        return HeldOutErrors()
-    return HeldOutErrors(np.sort(np.abs(group.errors_)), {}, 1.0)
 
 
 def _told(group: Any) -> Identifiability:
@@ -271,9 +276,19 @@ def _told(group: Any) -> Identifiability:
 
 def _interval_notes(groups: Iterable[CalibratedModel]) -> list[str]:
     """On what the intervals of the groups rest."""
-    few = [group for group in groups if len(group.errors_) < needed(_LEVEL)]
-    if not few:
-        return []
-    rest_on = f"the prior and from past transfers ({past_source()})"
-    why = f"below {needed(_LEVEL)} probes their own errors cannot tell"
-    return [f"intervals of {len(few)} groups come from {rest_on}: {why}"]
+    sizes = [len(group.errors_) for group in groups]
+    few = [n for n in sizes if n < needed(_LEVEL)]
+    told = [n for n in sizes if n >= needed(_LEVEL)]
+    notes = []
+    if few:
+        rest_on = f"the prior and from past transfers ({past_source()})"
+        why = f"below {needed(_LEVEL)} probes their own errors cannot tell"
+        notes.append(f"intervals of {len(few)} groups come from {rest_on}: {why}")
+    if told:
+        n = min(told)
+        notes.append(
+            f"intervals of {len(told)} groups rest on the {n} errors of probes that were left out"
+            f"{'' if n == max(told) else ' or more'}; above level {n / (n + 1):.2f}, for which "
+            f"they are too few, also on past transfers ({past_source()})"
+        )
+    return notes

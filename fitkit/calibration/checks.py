@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 
 import numpy as np
@@ -135,8 +135,13 @@ def refuse_one_size(
     return [f"{text}: how the time changes with it is what the source says" for text in said]
 
 
-def refuse_contradictions(errors: np.ndarray, ratios: np.ndarray, labels: Sequence[str]) -> None:
+def refuse_contradictions(
+    errors: np.ndarray, ratios: np.ndarray, labels: Sequence[str], without: Callable[[int], float]
+) -> None:
     """Refuse a probe that the others rule out.
+
+    A wrong probe makes right ones look wrong, too: where one is off, that is to blame without
+    which the others agree best.
 
     Parameters
     ----------
@@ -144,6 +149,8 @@ def refuse_contradictions(errors: np.ndarray, ratios: np.ndarray, labels: Sequen
         Error of each probe where it is left out, by the stated deviation.
     ratios
         Logarithm of what the others say by what was measured.
+    without
+        How little the probes agree if that one is left out.
 
     Raises
     ------
@@ -153,7 +160,7 @@ def refuse_contradictions(errors: np.ndarray, ratios: np.ndarray, labels: Sequen
     deviations, least = _CONTRADICTS
     off = (np.abs(errors) > deviations) & (np.abs(ratios) > least)
     if off.any():
-        k = int(np.argmax(np.where(off, np.abs(ratios), 0)))
+        k = min(range(len(ratios)), key=without)
         raise FitError(
             f"contradictory probes: {labels[k]} took {np.exp(-ratios[k]):.3g} times what the "
             "others and the source make one expect",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 _SWEEPS = 4  # of exchanges
@@ -28,7 +30,71 @@ def chosen(
     budget
         What all may cost; at least that of the ``n`` cheapest.
     """
-    picked = _greedy(covariance, noise, costs, n, budget)
+    picked = _exchanged(
+        covariance, noise, costs, _greedy(covariance, noise, costs, n, budget), budget
+    )
+    return _ordered(covariance, noise, costs, picked)
+
+
+def varied(
+    covariance: np.ndarray,
+    noise: float,
+    costs: np.ndarray,
+    picked: list[int],
+    budget: float,
+    sizes: Sequence[tuple[np.ndarray, Sequence[float]]],
+) -> list[int]:
+    """The design, with more than one value of each size where the budget pays for an exchange.
+
+    Runs of one size alone do not tell how the time grows with it, whatever their variance.
+
+    Parameters
+    ----------
+    covariance, noise, costs, budget
+        As of `chosen`.
+    picked
+        What it chose.
+    sizes
+        Of each size its value in all configurations, and the values measured already.
+    """
+    best, least = picked, _n_single(picked, sizes)
+    for _ in range(least):
+        found: tuple[float, list[int]] | None = None
+        for k in range(len(best)):
+            others = best[:k] + best[k + 1 :]
+            known = _given(covariance, others, noise)
+            left = np.trace(known) - _gains(known, noise)
+            for j in np.flatnonzero(costs <= budget - costs[others].sum()).tolist():
+                trial = [*others, j]
+                is_better = j not in others and _n_single(trial, sizes) < least
+                if is_better and (found is None or left[j] < found[0]):
+                    found = float(left[j]), trial
+        trial = _cheapest_varied(costs, len(best), budget, sizes) if found is None else found[1]
+        if _n_single(trial, sizes) >= least:
+            break
+        best, least = trial, _n_single(trial, sizes)
+    return best if best is picked else _ordered(covariance, noise, costs, best)
+
+
+def _cheapest_varied(
+    costs: np.ndarray, n: int, budget: float, sizes: Sequence[tuple[np.ndarray, Sequence[float]]]
+) -> list[int]:
+    """The cheapest configurations, and in place of the last the one that varies the most sizes."""
+    order = np.argsort(costs, kind="stable").tolist()
+    first = order[: n - 1]
+    trials = [[*first, j] for j in order[n - 1 :] if costs[[*first, j]].sum() <= budget]
+    return min(trials, key=lambda trial: _n_single(trial, sizes), default=order[:n])
+
+
+def _n_single(picked: list[int], sizes: Sequence[tuple[np.ndarray, Sequence[float]]]) -> int:
+    """How many sizes have one value alone."""
+    return sum(len({*values[picked].tolist(), *known}) < 2 for values, known in sizes)
+
+
+def _exchanged(
+    covariance: np.ndarray, noise: float, costs: np.ndarray, picked: list[int], budget: float
+) -> list[int]:
+    n = len(picked)
     for _ in range(_SWEEPS):
         before = list(picked)
         for k in range(n):
@@ -41,6 +107,14 @@ def chosen(
                 picked[k] = best
         if picked == before:
             break
+    return picked
+
+
+def _ordered(
+    covariance: np.ndarray, noise: float, costs: np.ndarray, picked: list[int]
+) -> list[int]:
+    """The same, the most telling first."""
+    n = len(picked)
     places = np.array(picked)
     own = _greedy(covariance[np.ix_(places, places)], noise, costs[places], n, np.inf)
     return [picked[k] for k in own]

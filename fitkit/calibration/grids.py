@@ -31,8 +31,15 @@ def measured_grid(domain: Domain) -> SimpleNamespace:
     return found
 
 
-def box_grid(box: Box) -> SimpleNamespace:
-    """Combinations of values inside a box."""
+def box_grid(box: Box, per_node: int | None = None) -> SimpleNamespace:
+    """Combinations of values inside a box.
+
+    Parameters
+    ----------
+    per_node
+        Devices of a node of a cluster on which they are to be run: each node then gets the same
+        whole number of workers, up to that. By default nodes may differ, as measured ones do.
+    """
     placed = all(name in box for name in _PLACED)
     axes: dict[str, list[Any]] = {
         name: _spaced(box, name) for name in box if not (placed and name in _PLACED)
@@ -40,7 +47,7 @@ def box_grid(box: Box) -> SimpleNamespace:
     if {"local_batch", "global_batch", "n_workers"} <= set(box):
         axes.pop("global_batch")
     if placed:
-        axes["_place"] = _places(box)
+        axes["_place"] = _places(box) if per_node is None else _even_places(box, per_node)
     while np.prod([len(values) for values in axes.values()]) > _MOST:
         longest = max(axes, key=lambda name: len(axes[name]))
         axes[longest] = axes[longest][::2]
@@ -78,3 +85,15 @@ def _places(box: Box) -> list[tuple[float, float]]:
             if max(low, nodes) <= workers <= high:
                 found.add((nodes, float(workers)))
     return sorted(found) or [(box["n_nodes"][1], high)]
+
+
+def _even_places(box: Box, per_node: int) -> list[tuple[float, float]]:
+    """Numbers of nodes with numbers of workers, as many on each node."""
+    low, high = box["n_workers"]
+    shares = np.unique(np.round(np.geomspace(1, per_node, _OTHER_VALUES))).tolist()
+    return sorted(
+        (nodes, share * nodes)
+        for nodes in _spaced(box, "n_nodes")
+        for share in shares
+        if low <= share * nodes <= high
+    )

@@ -103,6 +103,13 @@ class Sources:
             self._found[which] = Prior(prior.law, prior.center, prior.spread, prior.box, source)
         return self._found[which]
 
+    def unused_sheets(self, source: Key, asked: Key) -> list[str]:
+        """Why the data sheets that were given tell nothing, if so: a sentence."""
+        names = self.model.recipe.groups
+        return self.specifications.unused(
+            dict(zip(names, source, strict=True)), dict(zip(names, asked, strict=True))
+        )
+
     def nearest(self, asked: Key, rows: SimpleNamespace, logs: np.ndarray) -> Prior:
         """The prior of the group under which the probes are likeliest.
 

@@ -18,6 +18,15 @@ _RATES = ("memory_bytes_per_s", "link_intra_bytes_per_s", "link_inter_bytes_per_
 _STORAGE = ("client_bytes_per_s", "aggregate_bytes_per_s")
 _WORDS = ("name", "is", "source", "peak_flop_per_s", "memory_bytes", "storage")
 
+# Below these it is another unit, such as GB/s: no device with such a sheet is so slow.
+_LEAST = dict.fromkeys(_RATES, 1e8)
+_LEAST_PEAK = 1e10
+_MOST = 1e30
+_TABLES = {
+    "storage": "[storage] with client_bytes_per_s = 2e9",
+    "peak_flop_per_s": "peak_flop_per_s = { fp32 = 67e12 }",
+}
+
 
 @dataclass(frozen=True)
 class Device:
@@ -76,7 +85,8 @@ def read_specification(path: Path | str) -> Device:
     Raises
     ------
     InputError
-        If the file cannot be read, a key is unknown, or a rate is no positive number.
+        If the file cannot be read, a key is unknown, a value is of another type, a rate is no
+        positive number or too small for the unit, or nothing is told.
     """
     known = device_named(str(path))
     if known is not None and not Path(path).exists():
@@ -94,26 +104,50 @@ def read_specification(path: Path | str) -> Device:
 
 
 def _device(state: Mapping[str, Any], where: str) -> Device:
+    storage, peaks = (_table(state, name, where) for name in ("storage", "peak_flop_per_s"))
     known = {*_RATES, *_WORDS}
-    strange = sorted(set(state) - known) + sorted(set(state.get("storage", {})) - {*_STORAGE})
+    strange = sorted(set(state) - known) + sorted(set(storage) - {*_STORAGE})
     if strange:
         raise InputError(
             f"{where}: no key {strange[0]!r} of a device", f"known: {', '.join(sorted(known))}"
         )
-    numbers = {name: state[name] for name in (*_RATES, "memory_bytes") if name in state}
-    numbers |= state.get("storage", {})
-    peaks = dict(state.get("peak_flop_per_s", {}))
-    for name, value in {**numbers, **peaks}.items():
-        if not (isinstance(value, int | float) and np.isfinite(value) and value > 0):
-            raise InputError(f"{where}: {name} = {value!r}", "give a positive number")
-    rates = {name: float(value) for name, value in numbers.items()}
+    numbers = {name: state[name] for name in (*_RATES, "memory_bytes") if name in state} | storage
+    names = state.get("is", ())
+    if not isinstance(names, list | tuple) or not all(isinstance(each, str) for each in names):
+        raise InputError(f"{where}: is = {names!r}", 'give a list of names: is = ["NVIDIA H100"]')
+    for name in ("name", "source"):
+        if not isinstance(state.get(name, ""), str):
+            raise InputError(f"{where}: {name} = {state[name]!r}", "give a text in quotes")
+    if not numbers and not peaks:
+        raise InputError(f"{where}: the sheet tells nothing", "give memory_bytes_per_s = 3.35e12")
     return Device(
-        name=str(state["name"]),
-        peak_flop_per_s={name: float(value) for name, value in peaks.items()},
-        names=tuple(map(str, state.get("is", ()))),
-        source=str(state.get("source", "")),
-        **rates,
+        name=state["name"],
+        peak_flop_per_s={name: _rate(n, name, where, _LEAST_PEAK) for name, n in peaks.items()},
+        names=tuple(names),
+        source=state.get("source", ""),
+        **{name: _rate(n, name, where, _LEAST.get(name, 0.0)) for name, n in numbers.items()},
     )
+
+
+def _table(state: Mapping[str, Any], name: str, where: str) -> dict[str, Any]:
+    found = state.get(name, {})
+    if not isinstance(found, Mapping):
+        raise InputError(f"{where}: {name} = {found!r}", f"give a table: {_TABLES[name]}")
+    return dict(found)
+
+
+def _rate(value: Any, name: str, where: str, least: float) -> float:
+    """A positive number that can be what it is said to be."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not (is_number and 0 < value < _MOST):
+        raise InputError(f"{where}: {name} = {value!r}", "give a positive number")
+    if value < least:
+        unit = "FLOP/s" if least == _LEAST_PEAK else "bytes/s"
+        raise InputError(
+            f"{where}: {name} = {value!r} {unit} is less than any device has: which unit?",
+            f"give {unit}, such as 900e9 of 900 {'GFLOP/s' if unit == 'FLOP/s' else 'GB/s'}",
+        )
+    return float(value)
 
 
 class Specifications:
@@ -142,6 +176,26 @@ class Specifications:
         if old is None or new is None:
             return {}
         return time_ratios(old, new, asked.get("precision", ""))
+
+    def unused(self, source: Mapping[str, str], asked: Mapping[str, str]) -> list[str]:
+        """Why the sheets that were given move nothing, if so: a sentence.
+
+        Parameters
+        ----------
+        source, asked
+            As of `ratios`.
+        """
+        if (self.target is None and self.source is None) or self.ratios(source, asked):
+            return []
+        old = self.source or device_named(source.get("device", ""))
+        new = self.target or device_named(asked.get("device", ""))
+        if old is None:
+            why = f"nothing is known of the old device {source.get('device', '?')}: --source-spec"
+        elif new is None:
+            why = f"nothing is known of the new device {asked.get('device', '?')}: --spec"
+        else:
+            return [f"the data sheets of {old.name} and {new.name} have no rate in common"]
+        return [f"the data sheet moves nothing, {why} says it"]
 
 
 def time_ratios(old: Device, new: Device, precision: str = "") -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 _SIZES = ("n_workers", "n_nodes", "local_batch", "global_batch")
 _WORDS = ("network", "phase", "device", "system")
+_COMMAND = "torchrun --nnodes={n_nodes} --nproc_per_node={per_node} train.py --batch {local_batch}"
+_TABLES = (".csv", ".parquet")
 
 
 def _seconds(value: float) -> str:
@@ -64,10 +67,14 @@ _ADDED: dict[str, tuple[str, Callable[[float], str]]] = {
     "--suggest",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Propose N runs to make on the new hardware instead; PROBES are those already made.",
+    help="Propose N runs of each network to make on the new hardware instead; PROBES are those "
+    "already made.",
 )
 @click.option(
-    "--budget", type=float, metavar="DEVICE_SECONDS", help="What the proposed runs may cost."
+    "--budget",
+    type=float,
+    metavar="DEVICE_SECONDS",
+    help="What the proposed runs of each network may cost.",
 )
 @click.option(
     "--candidates",
@@ -87,11 +94,9 @@ _ADDED: dict[str, tuple[str, Callable[[float], str]]] = {
     help="Largest batch that fits into the memory of a device.",
 )  # fmt: skip
 @click.option(
-    "--command", "template", metavar="TEXT",
-    default="torchrun --nnodes={n_nodes} --nproc_per_node={per_node} train.py "
-    "--batch {local_batch}",
-    show_default=True,
-    help="How a run is started; a proposed run fills in its {columns} and {per_node}.",
+    "--command", "template", metavar="TEXT", show_default=_COMMAND,
+    help="How a run is started; a proposed run fills in its {columns} and {per_node}. Of several "
+    "networks the default says which.",
 )  # fmt: skip
 @common
 def command(
@@ -111,6 +116,9 @@ def command(
     """
     source = load_model(model)
     if suggest is not None:
+        if output is not None or options["allow_prior"]:
+            what = "-o" if output is not None else "--allow-prior"
+            raise click.UsageError(f"{what} is for calibrating; --suggest only says what to run")
         _suggest(source, probes, suggest, options, as_json)
         return
     if probes is None or output is None:
@@ -118,13 +126,44 @@ def command(
     from fitkit.calibration import calibrate
 
     chosen = ("spec", "source_spec", "where", "allow_prior")
-    new = calibrate(source, probes, **{name: options[name] for name in chosen})
+    new = calibrate(source, _probes(source, probes), **{name: options[name] for name in chosen})
     new.save(output)
     if as_json:
         print_json(_document(new, output))
     else:
         print_result(new.summary())
     say(f"model saved to {output}", quiet)
+
+
+def _probes(source: PerformanceModel, path: str) -> pd.DataFrame | str:
+    """A dataset by its path, or a table with the columns of the recipe."""
+    from fitkit.errors import InputError
+
+    if Path(path).suffix not in _TABLES or not Path(path).is_file():
+        return path
+    found = _table(Path(path))
+    if source.target not in found:
+        raise InputError(
+            f"{path}: a table of probes needs a column {source.target}, in seconds",
+            f"make a dataset of logs: fitkit ingest {shlex.quote(path)} -d probes-parquet",
+        )
+    return found
+
+
+def _table(path: Path) -> pd.DataFrame:
+    import pandas as pd
+
+    from fitkit.errors import InputError
+
+    try:
+        found = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path)
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}", "check the path") from error
+    except ValueError as error:
+        raise InputError(f"{path}: {error}", "give a CSV with a header, or Parquet") from error
+    if found.empty:
+        raise InputError(f"{path} has no rows", "give a row for each run, below the header")
+    return found
 
 
 def _document(new: PerformanceModel, output: Path) -> dict[str, Any]:
@@ -157,20 +196,30 @@ def _suggest(
         _candidates(source, options),
         n,
         options["budget"],
-        probes=probes,
+        probes=None if probes is None else _probes(source, probes),
         spec=options["spec"],
+        source_spec=options["source_spec"],
+        where=options["where"],
         max_workers=options["max_workers"],
         max_local_batch=options["max_local_batch"],
     )
     rows = [{str(name): v for name, v in row.items()} for row in found.to_dict("records")]
-    commands = [_command(options["template"], row) for row in rows]
+    template = options["template"] or _default_command(rows)
+    commands = [_command(template, row, options["devices_per_node"]) for row in rows]
     if as_json:
         from fitkit.error_report import plain_json
 
         told = [{**row, "command": text} for row, text in zip(rows, commands, strict=True)]
-        print_json(plain_json({"probes": told, "device_s": _cost(rows)}))
+        notes = found.attrs.get("notes", [])
+        print_json(plain_json({"probes": told, "device_s": _cost(rows), "warnings": notes}))
     else:
         print_result(_summary(found, rows, commands))
+
+
+def _default_command(rows: Sequence[dict[str, Any]]) -> str:
+    """How a run is started; of several networks it says which."""
+    several = [name for name in ("network",) if len({row.get(name) for row in rows}) > 1]
+    return " ".join([_COMMAND, *(f"--{name} {{{name}}}" for name in several)])
 
 
 def _cost(rows: Sequence[dict[str, Any]]) -> float | None:
@@ -180,20 +229,11 @@ def _cost(rows: Sequence[dict[str, Any]]) -> float | None:
 
 
 def _candidates(source: PerformanceModel, options: dict[str, Any]) -> pd.DataFrame:
-    import pandas as pd
-
     from fitkit.calibration.probes import cluster_candidates
 
     path = options["candidates"]
     if path is not None:
-        from fitkit.errors import InputError
-
-        try:
-            return pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path)
-        except OSError as error:
-            raise InputError(f"{path}: {error.strerror or error}", "check the path") from error
-        except ValueError as error:
-            raise InputError(f"{path}: {error}", "give a CSV with a header, or Parquet") from error
+        return _checked(_table(path), path)
     if options["max_workers"] is None:
         raise click.UsageError("say what could be run: --max-workers N, or --candidates FILE")
     return cluster_candidates(
@@ -201,20 +241,60 @@ def _candidates(source: PerformanceModel, options: dict[str, Any]) -> pd.DataFra
     )
 
 
-def _command(template: str, row: dict[str, Any]) -> str:
-    """A run as a command, recorded by fitkit."""
-    numbers = {name: f"{row[name]:g}" for name in _SIZES if name in row}
+def _checked(candidates: pd.DataFrame, path: Path) -> pd.DataFrame:
+    """Candidates whose sizes are whole numbers from 1; the first other one is named."""
+    import numpy as np
+    import pandas as pd
+
+    from fitkit.errors import InputError
+
+    for name in _SIZES:
+        if name not in candidates:
+            continue
+        values = pd.to_numeric(candidates[name], errors="coerce").to_numpy(dtype=float)
+        wrong = np.flatnonzero(~((values >= 1) & (values % 1 == 0)))
+        if len(wrong):
+            k = int(wrong[0])
+            where = f"line {k + 2}" if path.suffix == ".csv" else f"row {k + 1}"
+            shown = candidates[name].iloc[k]
+            value = "nothing" if pd.isna(shown) else shown
+            raise InputError(f"{path}, {where}: {name} is {value}", "give a whole number from 1")
+    return candidates
+
+
+def _whole(value: float) -> str:
+    return str(int(value)) if float(value).is_integer() else str(value)
+
+
+def _command(template: str, row: dict[str, Any], devices_per_node: int) -> str:
+    """A run as a command, recorded by fitkit; nodes that no column tells are those it needs."""
+    workers = float(row.get("n_workers", 1.0))
+    nodes = float(row.get("n_nodes") or _fewest_nodes(workers, devices_per_node))
+    per_node = workers / nodes
+    if not per_node.is_integer() and "{per_node}" in template:
+        raise click.UsageError(
+            f"{_whole(workers)} workers do not divide among {_whole(nodes)} nodes: give a "
+            "--command without {per_node}, or other candidates"
+        )
+    numbers = {name: _whole(row[name]) for name in _SIZES if name in row}
     words = {name: shlex.quote(str(row[name])) for name in _WORDS if name in row}
-    workers, nodes = row.get("n_workers", 1.0), row.get("n_nodes", 1.0)
     try:
         started = template.format(
-            **{"n_nodes": "1", "local_batch": "1"} | numbers | words,
-            per_node=f"{max(workers / max(nodes, 1.0), 1.0):g}",
+            **{"n_nodes": _whole(nodes), "local_batch": "1"} | numbers | words,
+            per_node=_whole(per_node),
         )
     except (KeyError, IndexError, ValueError) as error:
         known = ", ".join([*numbers, *words, "per_node"])
         raise click.UsageError(f"--command: {error} is no column; known: {known}") from error
     return f"fitkit record -d probes -- {started}"
+
+
+def _fewest_nodes(workers: float, devices_per_node: int) -> int:
+    """Nodes that so many workers need if each has as many."""
+    nodes = max(1, math.ceil(workers / devices_per_node))
+    while nodes < workers and workers % nodes:
+        nodes += 1
+    return nodes
 
 
 def _summary(
@@ -237,4 +317,5 @@ def _summary(
     facts = {} if cost is None else {"device time of all": format_quantity(cost, "s")}
     notes = ["a probe is 100 steps after warm-up; times and errors are what the source expects"]
     title = f"{len(found)} runs to make on the new hardware"
-    return Summary(title, facts, [table, typed], notes if cost is not None else [])
+    told = [*(notes if cost is not None else []), *found.attrs.get("notes", [])]
+    return Summary(title, facts, [table, typed], told)

@@ -152,7 +152,7 @@ def _address(told: Path) -> str:
     raise AssertionError("Chromium did not start")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
     """The browser's only tab; each test opens its page in it."""
     with open_browser(tmp_path_factory.mktemp("chromium")) as tab:

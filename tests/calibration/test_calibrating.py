@@ -13,6 +13,7 @@ import pytest
 
 import fitkit
 from fitkit.calibration import calibrate, suggest_probes
+from fitkit.calibration.transfer_library import past_errors
 
 Times = Callable[..., pd.DataFrame]
 PROBES = [(1, 1, 8), (1, 1, 128), (4, 1, 32), (16, 4, 128), (16, 4, 8), (8, 2, 32)]
@@ -83,8 +84,29 @@ def test_intervals_say_what_they_rest_on(source: fitkit.PerformanceModel, cluste
     few = calibrate(source, some(target, PROBES))
     assert any("past transfers" in note for note in few.notes)
     more = calibrate(source, target.iloc[np.random.RandomState(0).permutation(len(target))[:12]])
-    assert not any("past transfers" in note for note in more.notes)
-    assert "12 held-out errors" in next(iter(more.intervals_rest_on().values()))
+    (said,) = [note for note in more.notes if "intervals" in note]
+    assert "rest on the 12 errors of probes" in said
+    assert "above level 0.92" in said
+
+
+def test_a_level_that_own_errors_cannot_tell_takes_past_transfers(
+    source: fitkit.PerformanceModel, cluster: Times, tmp_path: Path
+) -> None:
+    target = cluster("new", 0.5, 1.0, noise=0.02)
+    new = calibrate(source, target.iloc[np.random.RandomState(0).permutation(len(target))[:12]])
+    (group,) = new.estimator.groups_.values()
+    own, past = np.sort(np.abs(group.errors_)), past_errors()
+    # Of 12 errors the 12th tells level 12/13 = 0.923, of 200 the 191st tells 0.95.
+    sizes = {0.9: own[11], 0.95: max(own[11], past[190]), 0.99: max(own[11], past[198])}
+    new.save(tmp_path / "new.json")
+    asked = target.iloc[[0]]
+    for model in (new, fitkit.load_model(tmp_path / "new.json")):
+        for level, size in sizes.items():
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", fitkit.ExtrapolationWarning)
+                row = model.predict(asked, allow_extrapolation=True, level=level).iloc[0]
+            half = float(np.log(row.high_s / row.predicted_s))
+            assert half == pytest.approx(size * group.relative_width(asked)[0])
 
 
 def test_of_several_devices_the_likeliest_counts(cluster: Times) -> None:
@@ -165,6 +187,20 @@ def test_contradictory_probes_are_named(source: fitkit.PerformanceModel, cluster
     many.loc[4, "step_s"] *= 12
     with pytest.raises(fitkit.FitError, match="contradictory probes: n_workers"):
         calibrate(source, many)
+
+
+@pytest.mark.parametrize("factor", [1 / 12, 1 / 8, 8, 12])
+def test_of_contradictory_probes_the_wrong_one_is_named(
+    source: fitkit.PerformanceModel, cluster: Times, factor: float
+) -> None:
+    probes = cluster("new", 0.5, 1.0, noise=0.01).iloc[[0, 4, 11, 19, 31, 47, 58, 77, 93, 109]]
+    for k in (0, 3, 7, 9):
+        scale = np.where(np.arange(10) == k, factor, 1.0)
+        with pytest.raises(fitkit.FitError, match="contradictory") as caught:
+            calibrate(source, probes.assign(step_s=probes.step_s * scale))
+        names = ["n_workers", "n_nodes", "local_batch"]
+        wrong = ", ".join(f"{name} {probes[name].iloc[k]:g}" for name in names)
+        assert f"probes: {wrong} took" in str(caught.value)
 
 
 def test_an_unknown_network_and_other_recipes_are_refused(

@@ -10,7 +10,7 @@ import pytest
 
 import fitkit
 from fitkit.calibration import calibrate, suggest_probes
-from fitkit.calibration.designs import chosen, deviations
+from fitkit.calibration.designs import chosen, deviations, varied
 from fitkit.calibration.probes import STEPS, cluster_candidates
 
 Times = Callable[..., pd.DataFrame]
@@ -58,8 +58,12 @@ def test_limits_and_budgets_hold(source: fitkit.PerformanceModel, cluster: Times
     assert suggest_probes(source, candidates, 4, budget).device_s.sum() <= budget
     with pytest.raises(ValueError, match="does not pay for 4 runs of 100 steps"):
         suggest_probes(source, candidates, 4, budget=1e-3)
+    with pytest.raises(ValueError, match="positive number of device-seconds"):
+        suggest_probes(source, candidates, 4, budget=float("nan"))
     with pytest.raises(ValueError, match="at least one run"):
         suggest_probes(source, candidates, 0)
+    with pytest.raises(ValueError, match="a whole number"):
+        suggest_probes(source, candidates, 2.5)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="fewer than"):
         suggest_probes(source, candidates.iloc[:3], 4)
     with pytest.raises(ValueError, match="no candidate is within"):
@@ -113,3 +117,70 @@ def test_a_design_stays_within_its_budget() -> None:
     costs = np.array([9.0, 8, 7, 1, 1, 1])
     assert sorted(chosen(covariance, 0.1, costs, 3, 3.0)) == [3, 4, 5]
     assert costs[chosen(covariance, 0.1, costs, 2, 8.0)].sum() <= 8.0
+
+
+def test_candidates_go_on_from_the_probes_of_their_network(
+    source: fitkit.PerformanceModel, cluster: Times
+) -> None:
+    # The candidates do not say the device; twenty times as slow, the probes do.
+    probes = cluster("new", 15.0, 15.0).query("n_nodes == 1").iloc[::5]
+    candidates = cluster_candidates(source, 4, devices_per_node=4)
+    blind = suggest_probes(source, candidates, 2)
+    told = suggest_probes(source, candidates, 2, probes=probes)
+    assert told.expected_s.min() > 10 * 0.03 > blind.expected_s.min()
+    none = suggest_probes(
+        source, candidates, 2, probes=pd.concat([probes, probes.assign(device="x")]),
+        where='device == "new"',
+    )  # fmt: skip
+    assert none.expected_s.tolist() == told.expected_s.tolist()
+    with pytest.raises(fitkit.InputError, match=r"probes are of .*new.*, the candidates of .*x"):
+        suggest_probes(source, candidates.assign(device="x"), 2, probes=probes)
+
+
+def test_probes_are_checked_as_calibrate_does(
+    source: fitkit.PerformanceModel, cluster: Times
+) -> None:
+    probes = cluster("new", 0.5, 1.0).iloc[::12]
+    candidates = cluster_candidates(source, 4)
+    mixed = pd.concat([probes, probes.assign(device="x")])
+    with pytest.raises(fitkit.FitError, match="more than one device"):
+        suggest_probes(source, candidates, 2, probes=mixed)
+    slow = probes.assign(step_s=1000 * probes.step_s)
+    with pytest.raises(fitkit.FitError, match="are they milliseconds"):
+        suggest_probes(source, candidates, 2, probes=slow)
+    one = suggest_probes(source, candidates, 2, probes=probes.iloc[:1])
+    assert len(one) == 2  # of one size: that is why more are asked for
+
+
+def test_nodes_have_as_many_workers_each(cluster: Times) -> None:
+    # Measured were 1, 3 and 5 workers on 1, 2 and 2 nodes, and a model without nodes.
+    frame = cluster("old", 1.0, 1.0).iloc[::6]
+    for own in (frame, frame.drop(columns="n_nodes")):
+        model = fitkit.fit(own, "step", statistic="median")
+        found = cluster_candidates(model, 14, devices_per_node=4)
+        nodes = found.get("n_nodes", np.ceil(found.n_workers / 4))
+        assert (found.n_workers % nodes == 0).all()
+        assert (found.n_workers <= 4 * nodes).all()
+        assert found.n_workers.max() > 4
+
+
+def test_sets_of_one_size_are_avoided_or_said(source: fitkit.PerformanceModel) -> None:
+    # Of three candidates the best two share a batch; the third costs no more.
+    covariance = np.diag([3.0, 2.0, 1.0, 1.5])
+    batch: tuple[np.ndarray, list[float]] = (np.array([8.0, 8.0, 16.0, 16.0]), [])
+    costs = np.array([1.0, 1.0, 1.0, 9.0])
+    assert chosen(covariance, 0.1, costs, 2, 2.0) == [0, 1]
+    assert varied(covariance, 0.1, costs, [0, 1], 2.0, [batch]) == [0, 2]
+    assert varied(covariance, 0.1, costs, [0, 1], 10.0, [batch]) == [0, 3]
+    assert varied(covariance, 0.1, costs[[0, 1, 3, 3]], [0, 1], 2.0, [batch]) == [0, 1]
+    assert varied(covariance, 0.1, costs, [0, 1], 2.0, [(batch[0], [16.0])]) == [0, 1]
+    # No one exchange is paid for: the cheapest with the other batch are.
+    prices = np.array([5.0, 5.0, 4.0, 1.0])
+    small: tuple[np.ndarray, list[float]] = (np.array([8.0, 8.0, 16.0, 8.0]), [])
+    assert sorted(varied(covariance, 0.1, prices, [0, 1], 8.0, [small])) == [2, 3]
+    few = suggest_probes(source, cluster_candidates(source, 8, 4), 2)
+    assert not few.attrs["notes"]
+    seconds = 0.01 + 0.001 * few.local_batch + 0.01 * np.log2(few.n_workers)
+    calibrate(source, few.assign(device="new", step_s=seconds))
+    alone = suggest_probes(source, cluster_candidates(source, 1), 2)
+    assert any("n_workers is 1 in all runs" in note for note in alone.attrs["notes"])

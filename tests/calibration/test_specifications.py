@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import fitkit
-from fitkit.calibration import calibrate
+from fitkit.calibration import calibrate, suggest_probes
 from fitkit.calibration.specifications import (
     Device,
     Specifications,
@@ -66,6 +66,17 @@ def test_a_file_is_read_and_damage_is_named(tmp_path: Path) -> None:
     for text, what in (
         ("memory = 1", "no key 'memory'"), ("memory_bytes_per_s = -1", "memory_bytes_per_s = -1"),
         ("peak_flop_per_s = { bf16 = 'fast' }", "bf16 = 'fast'"), ("= 3", "new.toml"),
+        ("memory_bytes_per_s = true", "new.toml: memory_bytes_per_s = True"),
+        ("memory_bytes_per_s = '3e12'", "new.toml: memory_bytes_per_s = '3e12'"),
+        ("memory_bytes_per_s = 1e400", "new.toml: memory_bytes_per_s = inf"),
+        ("peak_flop_per_s = 3e12", "new.toml: peak_flop_per_s = 3000000000000.0"),
+        ("peak_flop_per_s = [1, 2]", r"new.toml: peak_flop_per_s = \[1, 2\]"),
+        ("storage = 5", "new.toml: storage = 5"), ("is = 5", "new.toml: is = 5"),
+        ("is = 'H100'", "new.toml: is = 'H100'"), ("name = 5", "new.toml: "),
+        ("", "tells nothing"), ("name = 'x'", "tells nothing"),
+        ("memory_bytes_per_s = 3350", "memory_bytes_per_s = 3350 bytes/s is less"),
+        ("link_intra_bytes_per_s = 900", "link_intra_bytes_per_s = 900 bytes/s is less"),
+        ("peak_flop_per_s = { bf16 = 989 }", "bf16 = 989 FLOP/s is less"),
     ):  # fmt: skip
         path.write_text(text)
         with pytest.raises(fitkit.InputError, match=what):
@@ -92,3 +103,22 @@ def test_a_data_sheet_moves_what_the_probes_do_not_tell(
         return float(np.abs(np.log(group.predict(far) / far.step_s)).mean())
 
     assert error(told) < 0.3 * error(blind)
+
+
+def test_a_sheet_without_that_of_the_old_device_is_said_to_do_nothing(
+    source: fitkit.PerformanceModel, cluster: Times
+) -> None:
+    probes = cluster("new", 0.5, 1.0).iloc[::12]
+    alone = calibrate(source, probes, spec="H100")
+    (note,) = [text for text in alone.notes if "data sheet" in text]
+    assert "old device old" in note
+    assert "--source-spec" in note
+    both = calibrate(source, probes, spec="H100", source_spec="T4")
+    assert not any("data sheet" in text for text in both.notes)
+    chosen = suggest_probes(source, probes.drop(columns="step_s"), 2, spec="H100")
+    assert any("--source-spec" in text for text in chosen.attrs["notes"])
+    told = suggest_probes(
+        source, probes.drop(columns="step_s"), 2, spec="H100", source_spec="T4"
+    )  # fmt: skip
+    assert not told.attrs["notes"]
+    assert told.expected_s.max() < chosen.expected_s.max()  # the sheets say that it is faster
