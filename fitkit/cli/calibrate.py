@@ -39,8 +39,8 @@ _ADDED: dict[str, tuple[str, Callable[[float], str]]] = {
 
 
 @click.command(
-    epilog="Example: fitkit calibrate t4.json --suggest 6 --max-workers 16 --devices-per-node 8, "
-    "then fitkit calibrate t4.json a100-runs -o a100.json"
+    epilog="Which runs to make says --suggest 6. Example: "
+    "fitkit calibrate t4.json a100-runs -o a100.json"
 )
 @click.argument("model", metavar="MODEL.json")
 @click.argument("probes", required=False, metavar="[PROBES]")

@@ -96,6 +96,8 @@ def _pieces(dataset: Dataset, run_ids: Collection[str]) -> pd.DataFrame:
     parent = phases.parent.mask(top & has_total & (phases.phase != "total"), "total")
     is_part = parent.notna() & (phases.phase != "other") & (parent != "device")
     wholes = phases.assign(whole=phases.phase, part="")
+    if wholes.empty:
+        return wholes[["run_id", "whole", "part", "duration_s"]]
     parts = phases.assign(whole=parent, part=phases.phase)[is_part]
     frames = [frame for frame in (parts, _layers(dataset, run_ids)) if len(frame)]
     return pd.concat([_of_a_rank(frame, wholes) for frame in [wholes, *frames]])

@@ -173,5 +173,5 @@ def test_intervals_hold_the_truth_beyond_the_measured_range_as_promised(shared, 
 
 
 def test_the_published_page_misses_no_bar():
-    assert PUBLISHED.count("\n## ") == 22
+    assert PUBLISHED.count("\n## ") == 23
     assert "**no**" not in PUBLISHED
