@@ -152,7 +152,7 @@ def _address(told: Path) -> str:
     raise AssertionError("Chromium did not start")
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
     """The browser's only tab; each test opens its page in it."""
     with open_browser(tmp_path_factory.mktemp("chromium")) as tab:
@@ -188,7 +188,6 @@ def pages(tmp_path_factory: pytest.TempPathFactory, data: Path) -> dict[str, Pat
     asked = {
         "step": {"folds": 4, "where": 'instrument == "none"'},
         "phases": {"leave_out": "local_batch", "where": 'instrument == "recorder"'},
-        "layers": {"leave_out": "local_batch"},
     }
     found = {}
 

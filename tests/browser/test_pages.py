@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-REPORTS = ("step", "phases", "layers")
+REPORTS = ("step", "phases")
 NAMES = (*REPORTS, "plan")
 STATIC = tuple(f"{name} static" for name in NAMES)
 WIDTHS = (1280, 390)
@@ -64,7 +64,7 @@ def test_all_charts_are_drawn_and_nothing_is_asked_for(
 @pytest.mark.parametrize(
     ("name", "scheme"),
     [
-        ("step", "light"), ("step", "dark"), ("layers", "light"), ("plan", "light"),
+        ("step", "light"), ("step", "dark"), ("plan", "light"),
         ("plan", "dark"), ("phases static", "light"), ("phases static", "dark"),
         ("plan static", "light"),
     ],
@@ -120,7 +120,7 @@ def test_a_report_is_usable_by_keyboard(tab: Any, pages: dict[str, Path]) -> Non
 
 
 def test_tables_sort_by_their_figures(tab: Any, pages: dict[str, Path]) -> None:
-    tab.look_at(pages["layers"])
+    tab.look_at(pages["phases"])
     table = "document.querySelector('[aria-labelledby=worst] table')"
     head = f"[...{table}.tHead.rows[0].cells].find(one => one.textContent.trim() === 'error')"
     errors = f"""[...{table}.tBodies[0].rows].map(
