@@ -206,8 +206,9 @@ def _some(points: Sequence[FrontierPoint]) -> Iterator[FrontierPoint]:
 
 
 def plan_html(
-    plan: Plan, path: Path | str, *, background: Sequence[BackgroundSpan] = (), command: str = ""
-) -> None:
+    plan: Plan, path: Path | str, *, background: Sequence[BackgroundSpan] = (), command: str = "",
+    static: bool = False,
+) -> None:  # fmt: skip
     """Write a page that shows the layers, the GPUs over time, and the frontier.
 
     Parameters
@@ -218,6 +219,8 @@ def plan_html(
         Other jobs on the GPUs of the plan, drawn in their idle times.
     command
         How the plan was made, for the reader.
+    static
+        Draw the charts as SVG, without a chart library: a file of a tenth of the size.
 
     Raises
     ------
@@ -226,7 +229,8 @@ def plan_html(
     """
     from fitkit.report.plan_page import plan_page
 
-    Path(path).write_text(plan_page(_page(plan, background, command)), encoding="utf-8")
+    page = plan_page(_page(plan, background, command), static=static)
+    Path(path).write_text(page, encoding="utf-8")
 
 
 def _page(plan: Plan, background: Sequence[BackgroundSpan], command: str) -> PlanPage:

@@ -104,15 +104,6 @@ def plans_that_fit(problem: Problem, limits: Limits, *, is_budget_all: bool = Fa
     return points
 
 
-def fitting_points(problem: Problem, limits: Limits, points: Frontier) -> tuple[Frontier, int]:
-    """The plans of a frontier that keep the memory limit, and how many do not."""
-    if limits.memory_bytes is None:
-        return points, 0
-    kept = np.flatnonzero(bytes_of(problem, points.choices) <= limits.memory_bytes)
-    rest = Frontier(points.iter_s[kept], points.gpu_s[kept], points.choices[kept], points.is_exact)
-    return rest, points.iter_s.size - kept.size
-
-
 def _fastest_that_fits(problem: Problem, limits: Limits) -> Counts:
     """The row of `fitting`, if there is one."""
     try:

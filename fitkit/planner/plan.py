@@ -84,8 +84,9 @@ class Plan(Schedule):
         return plan_json(self)
 
     def to_html(
-        self, path: Path | str, *, background: Sequence[BackgroundSpan] = (), command: str = ""
-    ) -> None:
+        self, path: Path | str, *, background: Sequence[BackgroundSpan] = (), command: str = "",
+        static: bool = False,
+    ) -> None:  # fmt: skip
         """Write a page of the GPUs over time, the frontier and the layers.
 
         Parameters
@@ -96,10 +97,12 @@ class Plan(Schedule):
             What other jobs do on the GPUs.
         command
             What made the plan; shown at the end of the page.
+        static
+            Draw the charts as SVG, without a chart library: a file of a tenth of the size.
         """
         from fitkit.planner.looking import plan_html
 
-        plan_html(self, path, background=background, command=command)
+        plan_html(self, path, background=background, command=command, static=static)
 
     def to_trace(self, path: Path | str, *, background: Sequence[BackgroundSpan] = ()) -> None:
         """Write a step as a trace for Perfetto or chrome://tracing.

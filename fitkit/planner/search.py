@@ -11,7 +11,7 @@ from fitkit.errors import InputError
 from fitkit.planner.factors import tabulate
 from fitkit.planner.instances import read_instance
 from fitkit.planner.limits import Limits, allowed, check_gpus
-from fitkit.planner.memory import fits, fitting, fitting_points
+from fitkit.planner.memory import fits, fitting
 from fitkit.planner.placing import lane_schedule
 from fitkit.planner.plan import FrontierPoint, Plan, Schedule
 from fitkit.planner.problem import Problem
@@ -177,10 +177,6 @@ def _shown(
         if limits.memory_bytes is not None:
             kept = "were found, others may be missing"
         said.append(f"{MANY}: the frontier has those that {kept}")
-    points, n_large = fitting_points(problem, limits, points)
-    if n_large:
-        text = f"{n_large} plans of the frontier need too much memory and were left out"
-        said.append(f"{text}; slower ones that would fit in their place may be missing")
     n_gpus = [
         layer.n_gpus[options].tolist()
         for layer, options in zip(problem.layers, points.choices.T, strict=True)

@@ -178,10 +178,6 @@ def pages(tmp_path_factory: pytest.TempPathFactory, data: Path) -> dict[str, Pat
     """Pages of sample runs by name, as a user would write them; those with static are SVG."""
     import fitkit
     from fitkit.diagnosis import phase_shares
-    from fitkit.error_report.page import page_of
-    from fitkit.planner.looking import _page as plan_parts
-    from fitkit.report import error_page
-    from fitkit.report.plan_page import plan_page
 
     folder = tmp_path_factory.mktemp("pages")
     dataset = fitkit.ingest(sorted(data.glob("pytorch/tinygpt_*")), folder / "runs")
@@ -191,20 +187,16 @@ def pages(tmp_path_factory: pytest.TempPathFactory, data: Path) -> dict[str, Pat
     }
     found = {}
 
-    def write(name: str, text: str) -> None:
-        found[name] = folder / f"{name}.html"
-        found[name].write_text(text, encoding="utf-8")
-
     for recipe, split in asked.items():
         report = fitkit.validate(dataset, recipe=recipe, **split)
         report.command = f"fitkit validate runs --recipe {recipe}"
         report.breakdown = phase_shares(dataset)[["label", "phase", "share"]]
-        found[recipe] = folder / f"{recipe}.html"
-        report.to_html(found[recipe])
-        write(f"{recipe} static", error_page(page_of(report), static=True))
+        for name, static in ((recipe, False), (f"{recipe} static", True)):
+            found[name] = folder / f"{name}.html"
+            report.to_html(found[name], static=static)
     (folder / "network.json").write_text(json.dumps(NETWORK))
     plan = fitkit.plan(folder / "network.json", n_gpus=4, frontier=True)
-    found["plan"] = folder / "plan.html"
-    plan.to_html(found["plan"])
-    write("plan static", plan_page(plan_parts(plan, (), ""), static=True))
+    for name, static in (("plan", False), ("plan static", True)):
+        found[name] = folder / f"{name}.html"
+        plan.to_html(found[name], static=static)
     return found
