@@ -251,21 +251,21 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         kept = interferences(pairs_model(arguments.shared, Path(folder)))
     base = Case(interference=kept["Gavel, p100"])
-    print(f"# Background jobs in the gaps of a plan\n\n{text_of(base)}\n")
+    print(f"## Background jobs in the gaps of a plan\n\n{text_of(base)}\n")
     found = []
     for title, cases in (
         (INSTANCES, instance_cases(arguments.shared, base)),
         (MEASURED, measured_cases(base)),
     ):
-        print(f"## {title}\n")
+        print(f"### {title}\n")
         own = [(link, case, best(arguments.shared, case)) for link, case in cases]
         table(COLUMNS, [row(case, link, outcome) for link, case, outcome in own])
         show_inside([(case, outcome) for _, case, outcome in own])
         found += [(case, outcome) for _, case, outcome in own]
     if not arguments.no_ranges:
-        print(f"## {RANGES}\n")
+        print(f"### {RANGES}\n")
         show_ranges(gains(arguments.shared, base, kept))
-    print("## CPU time of one simulation, VGG-16\n")
+    print("### CPU time of one simulation, VGG-16\n")
     show_speed(arguments.shared, base)
     slowed = [case for case, outcome in found if not outcome.shared.is_within_target]
     for case in slowed:
