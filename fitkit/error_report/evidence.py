@@ -12,7 +12,14 @@ import pandas as pd
 from fitkit.dataset import Dataset
 from fitkit.error_report.accounts import COLUMNS as ACCOUNTS
 from fitkit.error_report.accounts import time_accounts
-from fitkit.error_report.leaks import COLUMNS, Copy, same_bytes, same_figures, split_leaks
+from fitkit.error_report.leaks import (
+    COLUMNS,
+    Copy,
+    not_contradicted,
+    same_bytes,
+    same_figures,
+    split_leaks,
+)
 from fitkit.error_report.provenance import provenance
 from fitkit.features import noise_of_steps, timed_steps
 from fitkit.models.columns import key_text
@@ -114,6 +121,8 @@ class Evidence:
         runs = self.runs.assign(run_id=self.runs.run_id.map(key_text, na_action="ignore"))
         copies = same_figures(runs, measured)
         if self.dataset is not None:
+            phases = self.dataset.read("phases", ["run_id", "phase", "parent", "duration_s"])
+            copies = not_contradicted(copies, phases)
             sources = self.dataset.read("sources", ["source_id", "files"])
             of_source = self.dataset.read("runs", ["run_id", "source_id"])
             copies = same_bytes(of_source, sources) + copies

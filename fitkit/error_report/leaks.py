@@ -18,8 +18,9 @@ SAME_BYTES, SAME_FIGURES = "same bytes", "same figures"
 _DIGITS = 15  # that a float holds
 _MIN_DIGITS = 3  # of fewer, a value says nothing
 _NEIGHBOURS = 20  # in the order of their times, that a run is compared with
-_RARE = 1.0  # logarithm of how rarely reports of unrelated runs may name one
+_RARE = 0.01  # pairs of unrelated runs that chance may name in a report
 _COARSE = 2  # values that three runs share, from which on the clock is too coarse to tell
+_ALIKE = 1e-3  # difference of a phase that rounding may make
 _SHOWN = 3
 _WORDS = {
     "leak": "held out and trained on under another name",
@@ -41,9 +42,10 @@ class Copy(NamedTuple):
 def same_figures(runs: pd.DataFrame, columns: Sequence[str]) -> list[Copy]:
     """Runs all of whose measured values agree within the rounding of the coarser one.
 
-    Two unrelated runs agree by chance, the more so the fewer digits were written: a pair
-    counts where so many digits agree that chance gives one in less than a tenth of such reports.
-    Where several times are shared by three runs and more, the clock is too coarse to tell.
+    Two unrelated runs agree by chance, the more so the fewer digits were written and the closer
+    times lie: a pair counts where the runs around it, spread as they are, would give such a pair
+    in less than a hundredth of such reports. Where several times are shared by three runs and
+    more, the clock is too coarse to tell.
 
     Parameters
     ----------
@@ -59,10 +61,9 @@ def same_figures(runs: pd.DataFrame, columns: Sequence[str]) -> list[Copy]:
     n_runs = len(sums.names)
     if n_runs < 2 or sums.is_coarse:
         return []
-    needed = _RARE + math.log10(n_runs * (n_runs - 1) / 2)
     found = []
     for shift in range(1, min(_NEIGHBOURS, n_runs - 1) + 1):
-        agree, near = sums.agree(shift, needed)
+        agree, near = sums.agree(shift)
         for place in np.flatnonzero(agree):
             one, other = sorted([sums.names[place], sums.names[place + shift]])
             found.append(Copy(one, other, SAME_FIGURES))
@@ -80,8 +81,8 @@ class _Sums(NamedTuple):
         The runs.
     totals, rounding
         Seconds and what was rounded away from them, shape ``(runs, columns)``.
-    digits
-        Digits that are told by the values of each run, all together, but the first of each.
+    is_told
+        Whether any value of each run has digits enough to tell it from others.
     n_rows
         Rows of each run.
     """
@@ -89,7 +90,7 @@ class _Sums(NamedTuple):
     names: list[str]
     totals: np.ndarray
     rounding: np.ndarray
-    digits: np.ndarray
+    is_told: np.ndarray
     n_rows: np.ndarray
 
     @classmethod
@@ -103,16 +104,15 @@ class _Sums(NamedTuple):
         with np.errstate(divide="ignore", invalid="ignore"):
             exponent = np.floor(np.log10(np.abs(values)))
         half = np.nan_to_num(0.5 * 10.0 ** (exponent - digits + 1), posinf=0.0, neginf=0.0)
-        told = np.where(digits >= _MIN_DIGITS, digits - 1, 0.0)
         totals, rounding = (np.zeros((len(names), len(columns))) for _ in range(2))
         np.add.at(totals, codes, np.nan_to_num(values))
         np.add.at(rounding, codes, half)
-        evidence = np.bincount(codes, told.sum(axis=1), len(names))
+        is_told = np.bincount(codes, (digits >= _MIN_DIGITS).any(axis=1), len(names)) > 0
         order = np.argsort(totals[:, 0], kind="stable")
         n_rows = np.bincount(codes, minlength=len(names))
         return cls(
             [str(names[place]) for place in order], totals[order], rounding[order],
-            evidence[order], n_rows[order],
+            is_told[order], n_rows[order],
         )  # fmt: skip
 
     @property
@@ -120,14 +120,32 @@ class _Sums(NamedTuple):
         _, counts = np.unique(self.totals, axis=0, return_counts=True)
         return int((counts >= 3).sum()) >= _COARSE
 
-    def agree(self, shift: int, needed: float) -> tuple[np.ndarray, bool]:
+    def agree(self, shift: int) -> tuple[np.ndarray, bool]:
         """Which runs agree with that so many places further on; whether farther ones might."""
         one, other = self.totals[:-shift], self.totals[shift:]
         slack = np.maximum(self.rounding[:-shift], self.rounding[shift:]) + 1e-14 * np.abs(one)
         near = np.abs(one - other) <= slack * (1 + 1e-9)
-        told = np.minimum(self.digits[:-shift], self.digits[shift:]) >= needed
-        same = near.all(axis=1) & told & (self.n_rows[:-shift] == self.n_rows[shift:])
+        same = near.all(axis=1) & (self.n_rows[:-shift] == self.n_rows[shift:])
+        same &= self.is_told[:-shift] & self.is_told[shift:]
+        for place in np.flatnonzero(same):
+            same[place] = self.by_chance(int(place), slack[place]) < _RARE
         return same, bool(near[:, 0].any())
+
+    def by_chance(self, place: int, slack: np.ndarray) -> float:
+        """Pairs that agree within the slack, expected of as many unrelated runs.
+
+        In each column values are taken to lie as densely everywhere as around that run, and no
+        less so than spread over a factor of ten.
+        """
+        around = self.totals[max(place - _NEIGHBOURS, 0) : place + _NEIGHBOURS + 2]
+        # The first column is sorted, so that its neighbours are the nearest; a pair has no order.
+        usual = np.abs(self.totals[place]) * math.log(10)
+        # Of two runs alone nothing tells how others would lie.
+        spread = np.minimum(np.ptp(around, axis=0), usual) if len(around) > 2 else usual
+        n_pairs = len(self.names) / 2 * (len(around) - 1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            shares = np.where(usual > 0, np.minimum(2 * slack / spread, 1.0), 1.0)
+        return float(n_pairs * np.prod(shares))
 
 
 def _significant_digits(value: float) -> float:
@@ -136,6 +154,30 @@ def _significant_digits(value: float) -> float:
         return 0.0
     mantissa = f"{abs(value):.{_DIGITS - 1}e}".split("e")[0]
     return float(len(mantissa.replace(".", "").rstrip("0")))
+
+
+def not_contradicted(copies: Sequence[Copy], phases: pd.DataFrame) -> list[Copy]:
+    """Pairs of the same figures that agree in whatever else was measured of both.
+
+    Parameters
+    ----------
+    phases
+        ``run_id, phase, parent, duration_s``: of two runs that are one, a phase that was timed in
+        both took as long.
+    """
+    names = {name for copy in copies for name in (copy.one, copy.other)}
+    parts = phases[phases.run_id.isin(names)]
+    seconds = parts.groupby(["run_id", "phase", parts.parent.fillna("")]).duration_s.sum()
+    by_run = {str(name): part.droplevel(0) for name, part in seconds.groupby(level=0)}
+    kept = []
+    for copy in copies:
+        one, other = (by_run.get(name) for name in (copy.one, copy.other))
+        if one is not None and other is not None:
+            both = one.index.intersection(other.index)
+            if not np.allclose(one[both], other[both], rtol=_ALIKE, atol=0):
+                continue
+        kept.append(copy)
+    return kept
 
 
 # -- the same bytes ------------------------------------------------------------------------

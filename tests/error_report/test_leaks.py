@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import fitkit
-from fitkit.error_report.leaks import Copy, same_bytes, same_figures, split_leaks
+from fitkit.error_report.leaks import Copy, not_contradicted, same_bytes, same_figures, split_leaks
 from fitkit.splits import Fold
 
 
@@ -57,6 +57,26 @@ class TestSameFigures:
         pair = pd.DataFrame({"run_id": ["a", "b"], "step_s": [0.12, 0.12]})
         assert same_figures(pair, ["step_s"]) == []
         assert len(same_figures(pair.assign(step_s=0.12345), ["step_s"])) == 1
+
+    def test_times_that_lie_close_agree_by_chance(self):
+        draw = np.random.default_rng(0)
+        # 400 times of 7 digits in a range of 1 %: a pair agrees in every other such data set.
+        close = pd.DataFrame({"run_id": [f"r{i}" for i in range(400)]})
+        found = [
+            same_figures(close.assign(step_s=draw.uniform(0.1, 0.101, 400).round(8)), ["step_s"])
+            for _ in range(20)
+        ]
+        assert found == [[]] * 20
+
+
+def test_runs_whose_phases_differ_are_not_one():
+    phases = pd.DataFrame(
+        [("a", "comm", "step", 0.0017), ("b", "comm", "step", 0.0011), ("a", "init", None, 2.0),
+         ("c", "init", None, 2.0)],
+        columns=["run_id", "phase", "parent", "duration_s"],
+    )  # fmt: skip
+    pairs = [Copy(one, other, "same figures") for one, other in ("ab", "ac", "bc", "bd")]
+    assert not_contradicted(pairs, phases) == pairs[1:]
 
 
 def test_the_same_bytes_are_known_by_their_content_not_by_their_names():
