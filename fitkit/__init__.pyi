@@ -3,6 +3,8 @@ from .calibration import suggest_probes as suggest_probes
 from .composition import ComposedStep as ComposedStep
 from .composition import compose as compose
 from .dataset import Dataset as Dataset
+from .diagnosis.analysis import Analysis as Analysis
+from .diagnosis.analysis import analyse as analyse
 from .display import Summary as Summary
 from .error_report import ErrorReport as ErrorReport
 from .errors import ExtrapolationWarning as ExtrapolationWarning

@@ -180,6 +180,9 @@ class TestFeatures:
         for column in tried(name, frame):
             spoilt = frame.assign(**{column: value}).astype({column: float})
             fitted_or_refused(spoilt, name)
+
+    def test_a_column_that_is_not_there(self, frame, name):
+        for column in tried(name, frame):
             fitted_or_refused(frame.drop(columns=column), name)
 
     def test_zero_in_one_row(self, frame, name):
@@ -219,6 +222,9 @@ class TestWords:
     def test_a_word_that_is_null_or_a_number_throughout(self, frame, name, value):
         for column in RECIPES[name].words:
             fitted_or_refused(frame.assign(**{column: value}), name)
+
+    def test_a_column_of_words_that_is_not_there(self, frame, name):
+        for column in RECIPES[name].words:
             fitted_or_refused(frame.drop(columns=column), name)
 
     def test_a_null_in_one_row(self, frame, name):

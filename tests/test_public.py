@@ -18,14 +18,14 @@ from fitkit.cli import VERBS
 
 README = Path(__file__).parents[1] / "README.md"
 PUBLIC = [
-    "ComposedStep", "Dataset", "ErrorReport", "ExtrapolationWarning", "FitError", "FitkitError",
-    "GroupedModel", "InputError", "LinearModel", "ParseError", "PerformanceModel", "Recorder",
-    "SchemaError", "Summary", "calibrate", "compose", "fit", "ingest", "load_model", "plan",
-    "suggest_probes", "term", "validate",
+    "Analysis", "ComposedStep", "Dataset", "ErrorReport", "ExtrapolationWarning", "FitError",
+    "FitkitError", "GroupedModel", "InputError", "LinearModel", "ParseError", "PerformanceModel",
+    "Recorder", "SchemaError", "Summary", "analyse", "calibrate", "compose", "fit", "ingest",
+    "load_model", "plan", "suggest_probes", "term", "validate",
 ]  # fmt: skip
 JOURNEY = [
-    "demo", "record", "ingest", "show", "diagnose", "fit", "predict", "validate", "calibrate",
-    "plan", "run-plan", "share", "doctor",
+    "demo", "record", "ingest", "show", "diagnose", "report", "fit", "predict", "validate",
+    "calibrate", "plan", "run-plan", "share", "doctor",
 ]  # fmt: skip
 
 # Loaded in processes that have PyTorch alone.

@@ -9,12 +9,11 @@ import pandas as pd
 import pytest
 
 import fitkit
-from fitkit import validation
 from fitkit.errors import FitError
 from fitkit.models.baselines import BASELINES
 from fitkit.models.grouped import MIN_OWN
 from fitkit.models.recipes import recipe_named
-from fitkit.validation import Split
+from fitkit.validation import Split, trials
 
 SPLITS = {
     "hold out": {"hold_out": "n_workers > 2 and local_batch < 64"},
@@ -135,11 +134,11 @@ class TestNoLeak:
     def test_a_fold_is_fitted_for_what_its_held_out_rows_ask(self, monkeypatch, split, question):
         asked = []
 
-        def spy(found, *question, fitted=validation.fit_measurements):
+        def spy(found, *question, fitted=trials.fit_measurements):
             asked.extend(question)  # the fit to all rows, for their parameters, has none
             return fitted(found, *question)
 
-        monkeypatch.setattr(validation, "fit_measurements", spy)
+        monkeypatch.setattr(trials, "fit_measurements", spy)
         judged(runs(repeats=1), **split)
         expected = {"interpolation", "scale-up"} if question == "both" else {question}
         assert {*asked} == expected
@@ -254,12 +253,12 @@ class TestRefusals:
         assert report.baselines["constant"]["n"] == 4
 
     def test_a_fold_that_cannot_be_fitted_is_named_and_the_others_count(self, monkeypatch):
-        def fail(found, question="interpolation", fitted=validation.fit_measurements):
+        def fail(found, question="interpolation", fitted=trials.fit_measurements):
             if found.pooled.local_batch.max() < 64:
                 raise FitError("too little is known")
             return fitted(found, question)
 
-        monkeypatch.setattr(validation, "fit_measurements", fail)
+        monkeypatch.setattr(trials, "fit_measurements", fail)
         report = judged(runs(), leave_out="local_batch")
         assert remarks(report) == ["local_batch = 64: too little is known"]
         assert sorted(report.rows.local_batch.unique()) == [8, 16, 32]

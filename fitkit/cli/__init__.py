@@ -22,6 +22,7 @@ VERBS = {
     "ingest": "Read logs into a dataset of Parquet tables.",
     "show": "Show what is in a dataset.",
     "diagnose": "Say where the time goes, what disturbs it, and whether the order misleads.",
+    "report": "Where the time goes, scaling, bottleneck and knee, on one page.",
     "fit": "Fit a recipe to a dataset; save the model.",
     "predict": "Predict times with intervals from a fitted model.",
     "validate": "Prediction error on held-out runs, beside baselines and noise.",

@@ -22,7 +22,6 @@ from fitkit.cli.options import (
     where,
 )
 from fitkit.dataset import Dataset
-from fitkit.diagnosis import phase_shares
 from fitkit.error_report import ErrorReport, failure, read_report
 from fitkit.models.loading import load_model
 from fitkit.validation import validate
@@ -113,8 +112,6 @@ def command(
     report.check(**limits, by=by)
     if old is not None:
         report.compare_with(old)
-    if any(path.suffix in (".html", ".htm") for path in output):
-        report.breakdown = phase_shares(store)[["label", "phase", "share"]]
     for path in output:
         report.save(path, static=static)
     if junit is not None:

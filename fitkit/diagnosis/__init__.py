@@ -5,15 +5,22 @@ drift of the machine while the runs were measured; the scale from which on more 
 pay, for a step and for a whole run.
 """
 
+from fitkit.diagnosis.analysis import Analysis, analyse
+from fitkit.diagnosis.bottlenecks import bottlenecks, crossings
+from fitkit.diagnosis.efficiency import efficiency
+from fitkit.diagnosis.exposure import exposed
 from fitkit.diagnosis.job_phases import job_phase_summary, job_phases
 from fitkit.diagnosis.order import order_drift
+from fitkit.diagnosis.outlying import outlying_runs
 from fitkit.diagnosis.ranks import stragglers
 from fitkit.diagnosis.run_scaling import run_scaling
 from fitkit.diagnosis.scaling import scaling
 from fitkit.diagnosis.selected import SelectedRuns
 from fitkit.diagnosis.shares import device_shares, layer_shares, phase_shares
+from fitkit.diagnosis.time_use import time_use
 
 __all__ = [
-    "SelectedRuns", "device_shares", "job_phase_summary", "job_phases", "layer_shares",
-    "order_drift", "phase_shares", "run_scaling", "scaling", "stragglers",
+    "Analysis", "SelectedRuns", "analyse", "bottlenecks", "crossings", "device_shares",
+    "efficiency", "exposed", "job_phase_summary", "job_phases", "layer_shares", "order_drift",
+    "outlying_runs", "phase_shares", "run_scaling", "scaling", "stragglers", "time_use",
 ]  # fmt: skip

@@ -10,11 +10,13 @@ import numpy as np
 import pandas as pd
 
 from fitkit.dataset import Dataset
+from fitkit.diagnosis.selected import measured
+from fitkit.diagnosis.series import group_names
 from fitkit.drift import Drift, drift_test
-from fitkit.fitting import Measurements, measurements, to_numbers
-from fitkit.models.columns import UNKNOWN, group_labels, keys, rows_by_key
+from fitkit.fitting import Measurements, to_numbers
+from fitkit.models.columns import UNKNOWN, keys, rows_by_key
 
-_COLUMNS = [
+COLUMNS = [
     "scope", "group", "n_runs", "n_repeated", "period_s", "reach", "drift", "low", "high",
     "p_value", "column", "correlation", "verdict", "is_flagged", "reason",
 ]  # fmt: skip
@@ -55,17 +57,29 @@ def order_drift(
     FitError
         If no row has a step time that can be used.
     """
-    found = measurements(data, "step", where=where, statistic="median")
+    found = measured(data, "step", where)
     starts = _starts(found.runs, data)
     groups = rows_by_key(keys(found.runs, found.recipe.groups))
-    labels = group_labels(groups, found.recipe.groups)
-    parts = [
-        ("group", labels[key].replace(UNKNOWN, "all runs"), rows) for key, rows in groups.items()
-    ]
+    labels = group_names(groups, found.recipe.groups)
+    parts = [("group", labels[key], rows) for key, rows in groups.items()]
     parts.sort(key=lambda part: part[1])
     parts = [*_machines(found.runs, groups.values()), *parts]
-    drifts = [_row(scope, label, _drift(found, starts, rows)) for scope, label, rows in parts]
-    return pd.DataFrame(drifts, columns=_COLUMNS)
+    columns = _numbers(found)
+    times, configuration = columns.pop(found.target), _configurations(found)
+    drifts = [
+        _row(
+            scope,
+            label,
+            drift_test(
+                starts[rows],
+                times[rows],
+                configuration[rows],
+                {name: values[rows] for name, values in columns.items()},
+            ),
+        )
+        for scope, label, rows in parts
+    ]
+    return pd.DataFrame(drifts, columns=COLUMNS)
 
 
 def _machines(
@@ -82,18 +96,15 @@ def _machines(
     return sorted(found, key=lambda part: part[1])
 
 
-def _drift(found: Measurements, starts: np.ndarray, rows: np.ndarray) -> Drift:
-    runs = found.runs.iloc[rows]
-    columns = {
-        name: to_numbers(runs[name]) for name in found.recipe.features if name in runs.columns
-    }
-    times = runs[found.target].to_numpy(dtype=float)
-    return drift_test(starts[rows], times, _configurations(found, rows), columns)
+def _numbers(found: Measurements) -> dict[str, np.ndarray]:
+    """Features of the recipe that the runs have, and the target."""
+    names = [name for name in found.recipe.features if name in found.runs.columns]
+    return {name: to_numbers(found.runs[name]) for name in (*names, found.target)}
 
 
-def _configurations(found: Measurements, rows: np.ndarray) -> np.ndarray:
+def _configurations(found: Measurements) -> np.ndarray:
     """Configuration of each run; null if it is a trace without a batch, which may be any."""
-    numbers, runs = found.configuration[rows].astype(object), found.runs.iloc[rows]
+    numbers, runs = found.configuration.astype(object), found.runs
     if {"instrument", "local_batch"} <= set(runs.columns):
         numbers[(runs.instrument.eq("profiler") & runs.local_batch.isna()).to_numpy()] = None
     return numbers
@@ -102,7 +113,7 @@ def _configurations(found: Measurements, rows: np.ndarray) -> np.ndarray:
 def _row(scope: str, label: str, drift: Drift) -> dict[str, Any]:
     sizes = {name: r for name, r in drift.correlations.items() if not np.isnan(r)}
     name = drift.column or max(sizes, key=lambda name: abs(sizes[name]), default="")
-    row = {column: getattr(drift, column) for column in _COLUMNS if hasattr(drift, column)}
+    row = {column: getattr(drift, column) for column in COLUMNS if hasattr(drift, column)}
     return {**row, "scope": scope, "group": label, "correlation": sizes.get(name, np.nan)}
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from fitkit.dataset import Dataset
+from fitkit.diagnosis.selected import once
 from fitkit.features import noise_of_steps, timed_steps
 from fitkit.noise import MIN_STEPS
 
@@ -49,11 +50,15 @@ def stragglers(dataset: Dataset, by: Literal["rank", "run"] = "rank") -> pd.Data
         ``is_slow``. By run: the same over its ranks, and ``n_ranks``, the ``slow_rank`` that lags
         most (null where none straggles) and its ``lag``.
     """
+    ranks = once(dataset, "stragglers", lambda: _all_ranks(dataset))
+    return ranks.copy() if by == "rank" else _by_run(ranks)
+
+
+def _all_ranks(dataset: Dataset) -> pd.DataFrame:
     steps = timed_steps(dataset)
     steps = steps.join(noise_of_steps(steps))
     steps["rank"] = steps["rank"].fillna(0).astype(int)
-    ranks = _by_rank(steps, _busy(dataset, steps))
-    return ranks if by == "rank" else _by_run(ranks)
+    return _by_rank(steps, _busy(dataset, steps))
 
 
 def _by_rank(steps: pd.DataFrame, busy: pd.DataFrame) -> pd.DataFrame:
@@ -102,10 +107,10 @@ def _lags(busy: pd.DataFrame) -> pd.DataFrame:
     """By how much each rank is busy for longer than the others, indexed by run and rank."""
     ranks = busy.groupby(_RANK).busy_s.agg(["median", "count"])
     ranks["quarter"] = busy.groupby(_RANK).busy_s.quantile(0.25)
-    others = np.full(len(ranks), np.nan)
+    others, all_medians = np.full(len(ranks), np.nan), ranks["median"].to_numpy()
     for rows in ranks.groupby("run_id").indices.values():
-        medians = ranks["median"].to_numpy()[rows]
         if len(rows) > 1:
+            medians = all_medians[rows]
             others[rows] = [np.median(np.delete(medians, k)) for k in range(len(rows))]
     others[~(others > 0)] = np.nan
     slow = (ranks.quarter > (1 + _SLOW) * others) & (ranks["count"] >= MIN_STEPS)

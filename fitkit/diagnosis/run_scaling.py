@@ -8,7 +8,8 @@ from pathlib import Path
 import pandas as pd
 
 from fitkit.dataset import Dataset
-from fitkit.fitting import measurements
+from fitkit.diagnosis.selected import measured
+from fitkit.fitting import Measurements
 from fitkit.models.run_scaling import RunScaling, ScalingAnswer
 
 
@@ -39,12 +40,17 @@ def run_scaling(
     FitError
         If no run has a total time that can be used.
     """
-    found = measurements(data, "run", where=where, statistic="median")
-    columns = {str(name): found.runs[name].to_numpy() for name in found.runs.columns}
-    scaling = RunScaling(columns, found.recipe.groups)
+    found = measured(data, "run", where)
+    scaling = scaling_of(found)
     answers = [*scaling.measured(), *(scaling.knee_answer(*knee) for knee in scaling.knees())]
     frame = pd.DataFrame(
         [vars(answer) for answer in answers],
         columns=[field.name for field in fields(ScalingAnswer)],
     )
     return frame.sort_values(["group", "what"], ignore_index=True)
+
+
+def scaling_of(found: Measurements) -> RunScaling:
+    """The curves of whole runs, and their totals as if of as many samples."""
+    columns = {str(name): found.runs[name].to_numpy() for name in found.runs.columns}
+    return RunScaling(columns, found.recipe.groups)

@@ -10,8 +10,10 @@ import numpy as np
 import pandas as pd
 
 from fitkit.dataset import Dataset
-from fitkit.fitting import Measurements, measurements, to_numbers
-from fitkit.models.columns import UNKNOWN, group_labels, keys, rows_by_key
+from fitkit.diagnosis.selected import measured
+from fitkit.diagnosis.series import group_names
+from fitkit.fitting import Measurements, to_numbers
+from fitkit.models.columns import keys, rows_by_key
 from fitkit.models.curves import Curve, batch_curves
 from fitkit.models.knees import MIN_SCALES, find_knee
 from fitkit.models.turning_points import turning_point
@@ -51,7 +53,7 @@ def scaling(data: Dataset | pd.DataFrame | Path | str, *, where: str | None = No
     FitError
         If no row has a step time that can be used.
     """
-    found = measurements(data, "step", where=where, statistic="median")
+    found = measured(data, "step", where)
     times = found.runs[found.target].to_numpy(dtype=float)
     rows = [_row(group, curve, times[curve.rows]) for group, curve in _curves(found)]
     frame = pd.DataFrame(rows, columns=_COLUMNS)
@@ -62,13 +64,13 @@ def _curves(found: Measurements) -> Iterator[tuple[str, Curve]]:
     """Name of each group and its curves over the number of workers."""
     runs = found.runs
     groups = rows_by_key(keys(runs, found.recipe.groups))
-    labels = group_labels(groups, found.recipe.groups)
+    labels = group_names(groups, found.recipe.groups)
     names = ("n_workers", "n_nodes", "local_batch", "global_batch")
     numbers = {name: _numbers(runs, name) for name in names}
     times = runs[found.target].to_numpy(dtype=float)
     for key, rows in groups.items():
         for curve in batch_curves(numbers, times, rows, MIN_SCALES):
-            yield labels[key].replace(UNKNOWN, "all runs"), curve
+            yield labels[key], curve
 
 
 def _numbers(runs: pd.DataFrame, name: str) -> np.ndarray:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
 
 import pandas as pd
 
 from fitkit.conditions import parse_condition
 from fitkit.dataset import Dataset
+from fitkit.fitting import Measurements, measurements
 from fitkit.schema import arrow_schema
+
+T = TypeVar("T")
 
 
 class SelectedRuns(Dataset):
     """The runs of a dataset that meet a condition, with what was measured in them.
+
+    Tables are read once: a dataset that is written to meanwhile is seen as it was.
 
     Parameters
     ----------
@@ -20,6 +27,8 @@ class SelectedRuns(Dataset):
         Where the runs are.
     where
         Condition on the columns of the table ``runs``; every run without one.
+    run_ids
+        The runs, instead.
 
     Raises
     ------
@@ -27,19 +36,68 @@ class SelectedRuns(Dataset):
         If the condition cannot be read, or names a column that runs do not have.
     """
 
-    def __init__(self, dataset: Dataset, where: str | None = None) -> None:
+    def __init__(
+        self, dataset: Dataset, where: str | None = None, run_ids: Collection[str] | None = None
+    ) -> None:
         super().__init__(dataset.path)
+        self.run_ids = frozenset(run_ids if run_ids is not None else self._meeting(where))
+        self._is_all = not where and run_ids is None
+        self._columns: dict[tuple[str, str], pd.Series] = {}
+        self._kept: dict[str, Any] = {}
+
+    def _meeting(self, where: str | None) -> pd.Series:
         runs = super().read("runs")
-        if where:
-            runs = runs[parse_condition(where).mask(runs)]
-        self.run_ids = frozenset(runs.run_id)
-        self._is_all = not where
+        return (runs[parse_condition(where).mask(runs)] if where else runs).run_id
 
     def read(self, table: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
         """Read the rows of these runs; tables that know no runs are read whole."""
+        names = list(arrow_schema(table).names if columns is None else columns)
+        unread = [name for name in dict.fromkeys(names) if (table, name) not in self._columns]
+        if unread or not names:
+            frame = self._selected(table, unread)
+            self._columns.update({(table, name): frame[name] for name in unread})
+        # A copy of what was read: what a reader does to it is no matter to the next one.
+        return pd.DataFrame({name: self._columns[table, name] for name in names}, copy=True)
+
+    def _selected(self, table: str, columns: Sequence[str]) -> pd.DataFrame:
         if self._is_all or "run_id" not in arrow_schema(table).names:
             return super().read(table, columns)
-        named = None if columns is None else list(dict.fromkeys([*columns, "run_id"]))
-        frame = super().read(table, named)
-        chosen = frame[frame.run_id.isin(self.run_ids)].reset_index(drop=True)
-        return chosen if columns is None else chosen[list(columns)]
+        frame = super().read(table, list(dict.fromkeys([*columns, "run_id"])))
+        return frame[frame.run_id.isin(self.run_ids)].reset_index(drop=True)
+
+    def keep(self, found: Measurements) -> None:
+        """Take measurements of these runs, by the median over steps, for what `measured` says."""
+        self._kept[_kept_name(found.recipe.name)] = found
+
+    def once(self, name: str, compute: Callable[[], T]) -> T:
+        """What is computed of these runs, once; who takes it leaves it as it is."""
+        if name not in self._kept:
+            self._kept[name] = compute()
+        found: T = self._kept[name]
+        return found
+
+
+def once(data: Any, name: str, compute: Callable[[], T]) -> T:
+    """What is computed of selected runs, once; of other data whenever it is asked for."""
+    return data.once(name, compute) if isinstance(data, SelectedRuns) else compute()
+
+
+def measured(
+    data: Dataset | pd.DataFrame | Path | str, recipe: str, where: str | None = None
+) -> Measurements:
+    """`measurements` by the median over steps; of selected runs those that they have.
+
+    Raises
+    ------
+    FitError
+        If no row is left.
+    """
+
+    def compute() -> Measurements:
+        return measurements(data, recipe, where=where, statistic="median")
+
+    return compute() if where else once(data, _kept_name(recipe), compute)
+
+
+def _kept_name(recipe: str) -> str:
+    return f"measurements of {recipe}"

@@ -12,7 +12,7 @@ from fitkit.features import layer_times, phase_times
 from fitkit.models.columns import is_null, key_text
 
 # What a user recognises a training set-up by.
-_SETUP = ["framework", "network", "network_params", "n_workers", "local_batch", "instrument"]
+SETUP = ["framework", "network", "network_params", "n_workers", "local_batch", "instrument"]
 
 
 def phase_shares(dataset: Dataset) -> pd.DataFrame:
@@ -51,19 +51,20 @@ def layer_shares(dataset: Dataset) -> pd.DataFrame:
 
 
 def _shares(times: pd.DataFrame, names: list[str]) -> pd.DataFrame:
-    columns = ["label", *_SETUP, *names, "duration_s", "share"]
+    columns = ["label", *SETUP, *names, "duration_s", "share"]
     if times.empty:
         return pd.DataFrame(columns=columns)
-    by_setup = times.groupby([*_SETUP, *names], dropna=False, sort=False)
+    by_setup = times.groupby([*SETUP, *names], dropna=False, sort=False)
     shares = by_setup.duration_s.mean().reset_index()
-    whole = shares.groupby(_SETUP, dropna=False).duration_s.transform("sum")
+    whole = shares.groupby(SETUP, dropna=False).duration_s.transform("sum")
     shares["share"] = shares.duration_s / whole
-    shares = shares.sort_values([*_SETUP, "share"], ascending=[True] * len(_SETUP) + [False])
-    shares["label"] = [_label(row) for row in shares[_SETUP].to_dict("records")]
+    shares = shares.sort_values([*SETUP, "share"], ascending=[True] * len(SETUP) + [False])
+    shares["label"] = [setup_label(row) for row in shares[SETUP].to_dict("records")]
     return shares[columns].reset_index(drop=True)
 
 
-def _label(row: Mapping[Any, Any]) -> str:
+def setup_label(row: Mapping[Any, Any]) -> str:
+    """What a user calls a set-up."""
     parts = [key_text(row["framework"]), key_text(row["network"])]
     if not is_null(row["network_params"]):
         parts.append(f"{row['network_params'] / 1e6:.3g} M params")

@@ -2,6 +2,7 @@
 
 from fitkit.error_report.accounts import time_accounts
 from fitkit.error_report.comparison import Comparison
+from fitkit.error_report.context import Context
 from fitkit.error_report.coverage import CoverageTest, coverage_test
 from fitkit.error_report.evidence import Evidence
 from fitkit.error_report.figures import error_figures, is_below, row_errors
@@ -15,7 +16,7 @@ from fitkit.error_report.report import ErrorReport
 from fitkit.error_report.skill import skills
 
 __all__ = [
-    "Comparison", "Copy", "CoverageTest", "ErrorReport", "Evidence", "Gate", "OldReport",
+    "Comparison", "Context", "Copy", "CoverageTest", "ErrorReport", "Evidence", "Gate", "OldReport",
     "coverage_test", "error_figures", "error_groups", "failure", "is_below", "leak_notes",
     "mark_rows", "plain_json", "read_report", "row_errors", "run_totals", "same_bytes",
     "same_figures", "scale_steps", "skills", "split_leaks", "time_accounts", "worst_runs",

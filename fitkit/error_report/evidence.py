@@ -98,6 +98,15 @@ class Evidence:
         return time_accounts(self.dataset, self.runs.run_id.unique().tolist())
 
     @property
+    def starts(self) -> pd.Series:
+        """Mean start of the runs of each configuration; null where no run of it knows one."""
+        starts = self.runs.get("started_at", pd.Series(pd.NaT, self.runs.index))
+        times = pd.to_datetime(starts, utc=True, errors="coerce", format="mixed")
+        by_configuration = times.reset_index(drop=True).groupby(self.configuration)
+        found: pd.Series = by_configuration.mean()
+        return found
+
+    @property
     def provenance(self) -> dict[str, pd.DataFrame]:
         """Sources, versions and diagnostics behind the runs."""
         known = self.dataset is not None and "run_id" in self.runs

@@ -14,6 +14,7 @@ from fitkit.display import format_share
 from fitkit.drift import drift_test
 from fitkit.error_report.evidence import Evidence
 from fitkit.models.columns import is_null, key_text
+from fitkit.models.domain import STAMP
 
 N_WORST = 10
 NO_REASON = "none found"
@@ -193,7 +194,10 @@ class _Case:
         if far.empty:
             return ""
         reason = far.reason.iloc[0] if "reason" in far else ""
-        return "outside the box" + (f": {reason}" if reason and not is_null(reason) else "")
+        if not reason or is_null(reason):
+            return "outside the box"
+        said = str(reason).removeprefix(STAMP).split("; no interval")[0]
+        return f"outside the box: {said}"
 
     def _drift(self) -> str:
         starts, runs = start_times(self.evidence.runs), self.evidence.runs

@@ -14,6 +14,7 @@ from fitkit.report import ErrorPage
 if TYPE_CHECKING:
     from fitkit.error_report.report import ErrorReport
 
+# Of what rows have besides features, only when they started is drawn.
 _UNTOLD = {"reason", "layer_group", "weight_shape", "fold", "below_floor", "scale_step"}
 _CHANGE = ["by", "value", "n", "old", "new", "change", "low", "high", "verdict"]
 
@@ -31,6 +32,7 @@ def page_of(report: ErrorReport) -> ErrorPage:
     baselines = pd.DataFrame([{"name": baseline_words(name), **f} for name, f in judged.items()])
     columns = ["by", "value", "n", "mape", "median_ape", "bias", "floor", "below_floor",
                "under_covering", *BESIDE]  # fmt: skip
+    context = report.context
     facts = {name: text for name, text in report.facts.items() if text != report.command}
     return ErrorPage(
         title=report.title,
@@ -41,7 +43,8 @@ def page_of(report: ErrorReport) -> ErrorPage:
         groups=report.groups[columns].rename(columns=baseline_words),
         rows=rows.reindex(columns=[*names, *told]),
         parameters=parameters.assign(meaning=meanings),
-        breakdown=report.breakdown,
+        breakdown=context.breakdown,
+        layers=context.layers,
         notes=list(report.notes),
         reproduce=report.command,
         level=report.level,
@@ -54,6 +57,13 @@ def page_of(report: ErrorReport) -> ErrorPage:
         changes=_changes(report),
         against=report.comparison.against if report.comparison else "",
         provenance=report.provenance,
+        scale=context.scale,
+        curves=context.curves,
+        knees=context.knees,
+        bottlenecks=context.bottlenecks,
+        parts_of=context.parts_of,
+        time_parts=context.time_parts,
+        crossings=context.crossings,
     )
 
 

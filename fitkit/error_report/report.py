@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +14,7 @@ import pandas as pd
 from fitkit.display import Summary, format_share
 from fitkit.error_report.accounts import COLUMNS as ACCOUNTS
 from fitkit.error_report.comparison import Comparison, compare
+from fitkit.error_report.context import Context
 from fitkit.error_report.coverage import CoverageTest, coverage_test
 from fitkit.error_report.figures import BESIDE, FIGURES, error_figures, is_below
 from fitkit.error_report.gates import Gate, judge_gates
@@ -27,7 +28,8 @@ from fitkit.error_report.plain import plain_json, records, write
 from fitkit.error_report.skill import has_skill, skills
 from fitkit.error_report.tables import report_summary
 from fitkit.models.domain import STAMP
-from fitkit.report import error_page
+from fitkit.report import MAIN_CHART, error_charts, error_page
+from fitkit.report.pictures import Picture
 
 
 @dataclass
@@ -68,6 +70,8 @@ class ErrorReport:
         Limits that the report was held against, see `check`.
     comparison
         The report beside an older one, see `compare_with`; nothing if it was not asked for.
+    ask_context
+        Says how the runs scale and where their time goes. It is asked when that is shown first.
     """
 
     recipe: str
@@ -84,7 +88,6 @@ class ErrorReport:
     n_runs: int = 0
     is_held_out: bool = True
     command: str = ""
-    breakdown: pd.DataFrame = field(default_factory=pd.DataFrame)
     worst: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=WORST))
     leaks: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=LEAKS))
     accounts: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=ACCOUNTS))
@@ -92,6 +95,9 @@ class ErrorReport:
     provenance: Mapping[str, pd.DataFrame] = field(default_factory=dict)
     gates: list[Gate] = field(default_factory=list)
     comparison: Comparison | None = None
+    ask_context: Callable[[ErrorReport], Context] | None = field(
+        default=None, repr=False, compare=False
+    )
 
     # -- figures ---------------------------------------------------------------------------
 
@@ -159,6 +165,11 @@ class ErrorReport:
         """Figures over the totals of the runs."""
         figures = error_figures(self.runs)
         return {key: figures[key] for key in ("n", *FIGURES)}
+
+    @cached_property
+    def context(self) -> Context:
+        """How the runs scale and where their time goes; empty where nothing tells."""
+        return self.ask_context(self) if self.ask_context is not None else Context()
 
     # -- judgement -------------------------------------------------------------------------
 
@@ -259,6 +270,15 @@ class ErrorReport:
         """The report for a terminal or a notebook."""
         return report_summary(self)
 
+    @cached_property
+    def pictures(self) -> dict[str, Picture]:
+        """The charts of the page by name, as drawings for a notebook or a paper."""
+        return {name: Picture(chart) for name, chart in error_charts(page_of(self)).items()}
+
+    def _repr_html_(self) -> str:
+        drawn = self.pictures.get(MAIN_CHART)
+        return self.summary()._repr_html_() + (drawn._repr_html_() if drawn else "")
+
     def to_dict(self) -> dict[str, Any]:
         """The report as the JSON document of ``fitkit validate --json``; null for NaN."""
         compared = self.comparison
@@ -284,6 +304,7 @@ class ErrorReport:
             "worst": records(self.worst),
             "leaks": records(self.leaks),
             "accounts": records(self.accounts),
+            "context": self.context.to_dict(),
             "gates": [vars(gate) for gate in self.gates],
             "comparison": compared and {**vars(compared), "groups": records(compared.groups)},
             "parameters": records(self.parameters),

@@ -54,7 +54,7 @@ def _clock_table(report: ErrorReport) -> Table:
     return Table(
         (
             "clock", "n", "MAPE", "median", "p90", "by time", "bias", "floor (median)",
-            "floor (mean)", f"in {report.level:.0%} interval", "its width",
+            "floor (mean)", f"in {100 * report.level:.6g}% interval", "its width",
         ),
         tuple(rows),
         "Error beside the noise floor, the difference of two repetitions",

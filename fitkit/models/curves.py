@@ -56,14 +56,31 @@ def batch_curves(
     times
         Seconds of all rows.
     """
+    if _n_scales(columns["n_workers"][rows]) < min_scales:
+        return
     for kind, name in _BATCH.items():
-        batches = columns[name][rows]
-        for batch in np.unique(batches[np.isfinite(batches)]):
-            chosen = _densest(rows[batches == batch], columns["n_workers"], columns["n_nodes"])
+        for batch, same in _by_value(columns[name][rows]):
+            # Of each number of workers some row is left; most batches have too few to begin with.
+            if _n_scales(columns["n_workers"][rows[same]]) < min_scales:
+                continue
+            chosen = _densest(rows[same], columns["n_workers"], columns["n_nodes"])
             workers = columns["n_workers"][chosen]
-            if len(np.unique(workers)) >= min_scales:
-                order = np.lexsort((times[chosen], workers))
-                yield Curve(kind, float(batch), chosen[order], workers[order])
+            order = np.lexsort((times[chosen], workers))
+            yield Curve(kind, batch, chosen[order], workers[order])
+
+
+def _n_scales(workers: np.ndarray) -> int:
+    return len(set(workers[np.isfinite(workers)].tolist()))
+
+
+def _by_value(values: np.ndarray) -> Iterator[tuple[float, np.ndarray]]:
+    """Each finite value, ascending, and where it stands, in order."""
+    order = np.argsort(values, kind="stable")
+    order = order[np.isfinite(values[order])]
+    in_order = values[order]
+    begins = np.flatnonzero(np.diff(in_order, prepend=np.nan) != 0)
+    for first, last in zip(begins, [*begins[1:], len(order)][: len(begins)], strict=True):
+        yield float(in_order[first]), order[first:last]
 
 
 def _densest(rows: np.ndarray, workers: np.ndarray, nodes: np.ndarray) -> np.ndarray:

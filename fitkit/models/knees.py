@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -220,15 +221,30 @@ def _would_show(contest: _Contest) -> tuple[float, bool]:
     """
     scales, table = contest.scales, contest.table
     knee = min(float(scales[-1]) / 2, float(scales[-1 - _BESIDE]))
-    planted = table._replace(means=np.log(np.maximum(1.0, scales / knee)), within=0.0)
     variance = _noise(contest.smooth[contest.rival], table.n) ** 2
     least = aicc(np.array(variance * (table.n - 2)), table.n, 2)
-    for name, shape in smooth_shapes(scales, 1.5 * float(np.ptp(planted.means)) + 0.1).items():
-        fit = fit_shape(shape, planted)
-        expected = fit.squares - planted.scatter + variance * (table.n - fit.n_parameters)
-        if not aicc(np.array(expected), table.n, fit.n_parameters) - least > contest.margin(name):
+    weights = tuple(table.weights.tolist())
+    for name in contest.smooth:
+        left, n_parameters = _left_of_planted(tuple(scales.tolist()), weights, table.n, knee, name)
+        expected = left + variance * (table.n - n_parameters)
+        if not aicc(np.array(expected), table.n, n_parameters) - least > contest.margin(name):
             return knee, False
     return knee, True
+
+
+@lru_cache(maxsize=4096)
+def _left_of_planted(
+    at: tuple[float, ...], weights: tuple[float, ...], n: int, knee: float, name: str
+) -> tuple[float, int]:
+    """Squares that a form leaves of a serial server's curve, and the parameters that it has.
+
+    Many batches are measured at the same scales, which this depends on alone.
+    """
+    scales = np.array(at)
+    planted = LogTimes(np.log(np.maximum(1.0, scales / knee)), np.array(weights), 0.0, n)
+    shape = smooth_shapes(scales, 1.5 * float(np.ptp(planted.means)) + 0.1)[name]
+    fit = fit_shape(shape, planted)
+    return fit.squares - planted.scatter, fit.n_parameters
 
 
 def find_knee(

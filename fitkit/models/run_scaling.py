@@ -147,7 +147,7 @@ class RunScaling:
     def measured(self) -> Iterator[ScalingAnswer]:
         """The fastest scale of each group by its measured totals."""
         for key, curve in self._curves.items():
-            found = turning_point(curve.scale, self._totals(curve), unit=curve.unit)
+            found = turning_point(curve.scale, self.totals(curve), unit=curve.unit)
             yield self._answer(key, "total", curve, found)
 
     def modelled(
@@ -169,7 +169,7 @@ class RunScaling:
                     found = turning_point_of_draws(curve.scales, totals, unit=curve.unit)
                     yield self._answer(key, "total by the model", curve, found)
 
-    def _samples(self, rows: np.ndarray) -> np.ndarray:
+    def samples(self, rows: np.ndarray) -> np.ndarray:
         """Samples that runs trained on; NaN where a count is unknown."""
         x = self._numbers
         return np.asarray((x["n_epochs"] * x["steps_per_epoch"])[rows] * self._batches(rows))
@@ -180,13 +180,13 @@ class RunScaling:
         alone = x["local_batch"] * x["n_workers"]
         return np.asarray(np.where(np.isnan(x["global_batch"]), alone, x["global_batch"])[rows])
 
-    def _totals(self, curve: Curve) -> np.ndarray:
+    def totals(self, curve: Curve) -> np.ndarray:
         """Seconds of each run, had all trained on as many samples as the median one.
 
         As they are where the batch follows no rule: then the number of samples is what it took.
         """
         totals, start = (self._numbers[name][curve.rows] for name in ("total_s", "init_s"))
-        samples = self._samples(curve.rows)
+        samples = self.samples(curve.rows)
         if curve.kind == "as measured" or not np.all(samples > 0):
             return totals
         start = np.where(np.isfinite(start), start, 0.0)
@@ -203,7 +203,7 @@ class RunScaling:
             name: np.array([_median(self._numbers[name][rows]) for rows in by_scale])
             for name in ("n_epochs", "steps_per_epoch")
         }
-        samples = self._samples(curve.rows)
+        samples = self.samples(curve.rows)
         if curve.kind != "as measured" and np.all(samples > 0):
             epochs = _median(self._numbers["n_epochs"][curve.rows])
             counts["n_epochs"] = np.full(len(first), epochs)

@@ -232,15 +232,17 @@ def _told_apart(logs: np.ndarray, level: float) -> np.ndarray:
     """
     n = logs.shape[1]
     means = logs.mean(axis=0)
-    around = logs - means
+    around = np.ascontiguousarray((logs - means).T)
     largest = np.zeros((2, len(logs)))  # by draw, of what rises with the scale and what falls
     beyond = np.zeros((n, n))
     for k in range(n - 1):
-        apart = around[:, k + 1 :] - around[:, k : k + 1]
-        error = np.maximum(apart.std(axis=0), _EXACT)
+        apart = around[k + 1 :] - around[k]  # of mean 0, so its variance is its mean square
+        error = np.sqrt(np.einsum("ij,ij->i", apart, apart) / len(logs))
+        error = np.maximum(error, _EXACT)
         beyond[k + 1 :, k] = (means[k + 1 :] - means[k]) / error
-        ratios = apart / error
-        largest = np.maximum(largest, [ratios.max(axis=1), -ratios.min(axis=1)])
+        apart /= error[:, None]
+        np.maximum(largest[0], apart.max(axis=0), out=largest[0])
+        np.maximum(largest[1], -apart.min(axis=0), out=largest[1])
     rising, falling = np.quantile(largest, 0.5 + level / 2, axis=1)
     # Below the diagonal `beyond` compares later scales with earlier ones, and is 0 elsewhere.
     return np.asarray((beyond > rising) | (falling < -beyond.T))

@@ -17,7 +17,11 @@ from fitkit.report.rendering import render
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["ErrorPage", "error_page"]
+    from fitkit.report.figures import Chart
+
+__all__ = ["MAIN_CHART", "ErrorPage", "error_charts", "error_page"]
+
+MAIN_CHART = "predicted against measured"
 
 
 def _nothing() -> pd.DataFrame:
@@ -55,6 +59,8 @@ class ErrorPage:
         ``group, term, estimate, std_err, ci_low, ci_high, unit, status, meaning``.
     breakdown
         ``label, phase, share``: where the time goes.
+    layers
+        The same of the layers of each set-up.
     notes
         Warnings, said plainly.
     reproduce
@@ -87,11 +93,17 @@ class ErrorPage:
         What ``at`` counts: a column of the rows, by itself the first of ``n_workers, n_nodes,
         n_ranks, n_devices, n_gpus`` that differs among them.
     knees
-        ``series, at, low, high, text``: from where on the time grows with the scale.
+        ``series, at, low, high, text``, optionally ``what``: from where on the time grows with the
+        scale; of curves that are drawn it is a line.
     bottlenecks
-        ``at, bottleneck, share``: what takes most of the time at each scale.
+        ``at, bottleneck, share``, optionally ``series, runner_up, runner_up_share, n_runs``: what
+        takes most of the time at each scale; the first series is the one asked for first.
+    parts_of
+        The series that ``time_parts`` is of.
     time_parts
         ``at, part, seconds``: what the time consists of; without it, from the rows.
+    crossings
+        Where a part passes half of the time, a sentence each.
     provenance
         Caption to frame: sources and hashes, versions, diagnostics, machine.
     """
@@ -122,6 +134,9 @@ class ErrorPage:
     bottlenecks: pd.DataFrame = field(default_factory=_nothing)
     time_parts: pd.DataFrame = field(default_factory=_nothing)
     provenance: Mapping[str, pd.DataFrame] = field(default_factory=dict)
+    layers: pd.DataFrame = field(default_factory=_nothing)
+    parts_of: str = ""
+    crossings: Sequence[str] = ()
 
 
 def error_page(page: ErrorPage, *, static: bool = False) -> str:
@@ -142,3 +157,10 @@ def error_page(page: ErrorPage, *, static: bool = False) -> str:
     from fitkit.report.error_sections import sections  # slow to import
 
     return render("error_report.html.j2", static=static, page=page, **sections(page, static))
+
+
+def error_charts(page: ErrorPage) -> dict[str, Chart]:
+    """The charts of the page without scripts, by name: `MAIN_CHART` and its siblings."""
+    from fitkit.report.error_sections import charts  # slow to import
+
+    return charts(page)

@@ -10,8 +10,10 @@ import pandas as pd
 
 from fitkit.display import clip, format_share
 from fitkit.report import ErrorPage
+from fitkit.report.series import differs, scale_words
 from fitkit.report.tables import Table
 
+_SURE = 0.9  # share of the resamples that decides, as in the sentence above
 _ALIKE = 0.05  # difference of two errors that decides nothing
 _WIDTH = 48  # characters of a name in a tile
 
@@ -36,7 +38,7 @@ def glance(page: ErrorPage, parts: Table) -> list[Tile]:
     """
     return [
         *_error(page.overall), *_intervals(page), *_better(page), *_outlier(page),
-        *_limit(page.bottlenecks, parts),
+        *_limit(page.bottlenecks, parts, page.scale),
     ]  # fmt: skip
 
 
@@ -71,7 +73,7 @@ def _intervals(page: ErrorPage) -> Iterator[Tile]:
         return
     beside = "of the measurements lie in their interval"
     if np.isfinite(page.level):
-        beside += f", which is to hold {page.level:.0%}".replace("%", " %")
+        beside += f", which is to hold {100 * page.level:.6g} %"
     if found.get("verdict"):
         beside += f": {found['verdict']}"
     yield Tile("Are the intervals honest?", format_share(share), beside)
@@ -82,12 +84,11 @@ def _better(page: ErrorPage) -> Iterator[Tile]:
     if len(page.skill):
         row = page.skill.iloc[0]
         name = str(row["baseline"]).replace("_", " ")
-        better, low, high = (_figure(row, column) for column in ("better", "low", "high"))
+        better = _figure(row, "better")
         if np.isfinite(better):
-            answer = "yes" if low > 0 else "no" if high < 0 else "not determined"
-            beside = (
-                f"it errs less than {clip(name, _WIDTH)} in {format_share(better)} of resamples"
-            )
+            answer = "yes" if better >= _SURE else "no" if better <= 1 - _SURE else "about as good"
+            said = f"errs less than {clip(name, _WIDTH)} in {format_share(better)} of resamples"
+            beside = f"counting an error as a factor, it {said}"
             yield Tile(question, answer, beside)
             return
     if len(page.baselines) < 2:
@@ -123,18 +124,34 @@ def _outlier(page: ErrorPage) -> Iterator[Tile]:
         yield Tile("Which run is farthest off?", name, "; ".join(filter(None, said)))
 
 
-def _limit(bottlenecks: pd.DataFrame, parts: Table) -> Iterator[Tile]:
+def _largest(bottlenecks: pd.DataFrame) -> pd.Series:
+    """The row of the largest scale of the first series."""
+    if "series" in bottlenecks:
+        bottlenecks = bottlenecks[bottlenecks.series == bottlenecks.series.iloc[0]]
+    return bottlenecks.sort_values("at").iloc[-1]
+
+
+def _limit(bottlenecks: pd.DataFrame, parts: Table, scale: str) -> Iterator[Tile]:
     """What takes most of the time at the largest scale."""
     if len(bottlenecks):
-        row = bottlenecks.sort_values("at").iloc[-1]
-        share = _figure(row, "share")
-        beside = f"{format_share(share)} of the time" if np.isfinite(share) else ""
-        yield Tile(f"What limits it at {row['at']:g}?", clip(row.bottleneck, _WIDTH), beside)
+        row = _largest(bottlenecks)
+        share, second = _figure(row, "share"), _figure(row, "runner_up_share")
+        said = [f"{format_share(share)} of the time"] if np.isfinite(share) else []
+        if np.isfinite(second):
+            said.append(f"next is {clip(row['runner_up'], _WIDTH)}, {format_share(second)}")
+        if "series" in bottlenecks and differs(bottlenecks.series):
+            said.append(f"of {clip(row['series'], _WIDTH)}")
+        words = f" {scale_words(scale)}" if scale else ""
+        yield Tile(
+            f"What limits it at {row['at']:g}{words}?",
+            clip(row.bottleneck, _WIDTH),
+            "; ".join(said),
+        )
     elif parts.sections:
         last = parts.sections[0][1][-1]
         seconds = [cell.value or 0.0 for cell in last[1:]]
         largest = int(np.argmax(seconds))
         words = parts.heads[0].label
         part = format_share(seconds[largest] / (sum(seconds) or 1.0))
-        question = f"What takes most of it at {words} {last[0].text}?"
+        question = f"What takes most of it at {last[0].text} {words}?"
         yield Tile(question, clip(parts.heads[largest + 1].label, _WIDTH), f"{part} of the time")

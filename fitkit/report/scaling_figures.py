@@ -10,7 +10,6 @@ import pandas as pd
 from fitkit.display import clip, format_number, format_quantity, format_share, scaled_unit
 from fitkit.report.figures import (
     FILLS,
-    GREY,
     NAME_WIDTH,
     PALETTE,
     PATTERNS,
@@ -21,9 +20,12 @@ from fitkit.report.figures import (
     packed,
     time_axis,
 )
+from fitkit.report.scale_axes import knee_lines, scale_axis
+from fitkit.report.series import differs, scale_words
 
 SERIES_WIDTH = 36
 REACH = 2.0
+MAX_KNEES = 2  # a forest of lines says nothing
 
 
 def scaling(curves: pd.DataFrame, scale: str, knees: pd.DataFrame) -> Chart | None:
@@ -37,6 +39,7 @@ def scaling(curves: pd.DataFrame, scale: str, knees: pd.DataFrame) -> Chart | No
         What ``at`` counts.
     knees
         ``series, at, low, high, text``: from where on the time grows with the scale; may be empty.
+        Of the curves that are drawn at most `MAX_KNEES` are, the first.
     """
     if curves.empty:
         return None
@@ -44,17 +47,17 @@ def scaling(curves: pd.DataFrame, scale: str, knees: pd.DataFrame) -> Chart | No
     for place, (name, part) in enumerate(curves.groupby("series", sort=False)):
         traces += _series(str(name), place, part)
     yaxis = time_axis(*_ends(curves))
-    scales = sorted({float(at) for at in curves["at"]})
-    traces += _knees(knees, yaxis["range"])
+    drawn = _drawn_knees(knees, curves)
+    traces += knee_lines(drawn, yaxis["range"])
     figure = {
         "data": traces,
         "layout": chart_layout(
-            xaxis=_scale_axis(scales, scale),
+            xaxis=scale_axis(curves["at"], scale),
             yaxis=yaxis | {"title": {"text": "time"}},
         ),
     }
     caption = "Marks are measured, lines predicted, each with its interval. " + _growth(curves)
-    said = [clip(text, 200) for text in knees["text"]] if len(knees) else []
+    said = [f"{clip(text, 200)}." for text in drawn.text] if not differs(curves.series) else []
     caption = " ".join([caption, *said]).strip()
     words = f"Line chart, time over {scale.replace('_', ' ')}. {caption}"
     return Chart(figure, 420, words, caption)
@@ -97,34 +100,18 @@ def _series(name: str, place: int, part: pd.DataFrame) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _knees(knees: pd.DataFrame, exponents: list[float]) -> list[dict[str, Any]]:
-    """A vertical line for each knee, with its interval as two thin ones."""
-    y = [10.0 ** exponents[0], 10.0 ** exponents[1]]
-    traces: list[dict[str, Any]] = []
-    for _, knee in knees.iterrows():
-        if not np.isfinite(knee["at"]):
-            continue
-        line = {"y": y, "mode": "lines", "hoverinfo": "skip"}
-        wide, thin = {"width": 1.8, "color": GREY, "dash": "dash"}, {"width": 1, "color": GREY}
-        sides = [float(knee[end]) for end in ("low", "high") if np.isfinite(knee[end])]
-        traces += [{**line, "x": [x, x], "showlegend": False, "line": thin | {"dash": "dot"}}
-                   for x in sides]  # fmt: skip
-        name = f"knee at {format_number(float(knee['at']))}"
-        traces.append({**line, "x": [float(knee["at"])] * 2, "line": wide, "name": name})
-    return traces
-
-
-def _scale_axis(scales: list[float], scale: str) -> dict[str, Any]:
-    low, high = np.log10(scales[0]), np.log10(scales[-1])
-    pad = 0.06 * (high - low) or 0.3
-    return {
-        "type": "log",
-        "range": [low - pad, high + pad],
-        "tickvals": scales[:: 1 + len(scales) // 12],
-        "ticktext": [format_number(at) for at in scales[:: 1 + len(scales) // 12]],
-        "zeroline": False,
-        "title": {"text": scale.replace("_", " ")},
-    }
+def _drawn_knees(knees: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
+    """Knees of the curves that are drawn; of many those of the first curves, told apart by name."""
+    found = knees.reindex(columns=["series", "at", "low", "high", "text"])
+    found["what"] = knees["what"].replace("total", "fastest") if "what" in knees else "knee"
+    there = found[found.series.isin(set(curves.series)) & found["at"].notna()]
+    order = {name: place for place, name in enumerate(dict.fromkeys(curves.series))}
+    there = there.sort_values("series", key=lambda names: names.map(order), kind="stable")
+    names = [
+        f"{what}, {label(name, SERIES_WIDTH)}" if len(order) > 1 else str(what)
+        for what, name in zip(there.what, there.series, strict=True)
+    ]
+    return there.assign(name=names).head(MAX_KNEES)
 
 
 def _growth(curves: pd.DataFrame) -> str:
@@ -180,6 +167,6 @@ def stacked(parts: pd.DataFrame, scale: str, series: str = "") -> Chart | None:
     last = wide.iloc[-1]
     share = format_share(float(last.max() / last.sum()))
     caption = f"{clip(series, 80)}: " if series else ""
-    at = f"{scale.replace('_', ' ')} {format_number(float(wide.index[-1]))}"
+    at = f"{format_number(float(wide.index[-1]))} {scale_words(scale)}"
     caption += f"at {at} the largest part is {clip(last.idxmax())}, {share}."
     return Chart({"data": traces, "layout": layout}, 380, f"Stacked bars. {caption}", caption)

@@ -44,6 +44,11 @@ def scale_of(rows: pd.DataFrame) -> str:
     return next((name for name in SCALES if name in rows and differs(rows[name])), "")
 
 
+def scale_words(scale: str) -> str:
+    """What a scale counts, in words."""
+    return scale.removeprefix("n_").replace("_", " ") or "scale"
+
+
 def curves(rows: pd.DataFrame, scale: str) -> pd.DataFrame:
     """Measured and predicted time over the scale, all else being equal.
 

@@ -54,6 +54,8 @@ HEADINGS = {
     "worst_share": ("its share", "what is unexplained of that run"),
     "unit": ("drawn", "what was drawn again in a resample"),
     "reason": ("likely reason", ""),
+    "runner_up": ("next", "what takes second most of the time"),
+    "n_runs": ("runs", ""),
     "parts_s": ("parts", "sum of what was measured of it"),
     "unexplained_s": ("unexplained", "the whole without its parts; below zero, parts overlap"),
     "unexplained_share": ("share", "of the whole"),
@@ -76,7 +78,7 @@ TIMES = {"measured_s", "predicted_s", "low_s", "high_s"}
 JUDGED = {"status", "reason", "fold", "n_repeats", "below_floor", "started_at"}
 SIGNED = {"bias", "error", "skill", "change", "unexplained_share", "low", "high"}
 SIGNED |= {"median error", "10th pct.", "90th pct."}
-WIDTHS = {"reason": 200}  # characters of a sentence in a cell
+WIDTHS = {"reason": 140, "in words": 300}  # characters of a sentence in a cell
 
 
 class Cell(NamedTuple):

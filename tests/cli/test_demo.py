@@ -17,7 +17,7 @@ from fitkit.errors import InputError
 Run = Callable[..., Any]
 CHOICE = (
     "pytorch/tinygpt_w1_b[148]_rep1", "recorder/tinygpt_w1_b[148]_rep1",
-    "cntk/shape_mlpw_*_mb[36]*_rep1",
+    "cntk/shape_mlpw_???_mb[36]*_rep1",
 )  # fmt: skip
 
 

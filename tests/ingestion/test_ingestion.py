@@ -14,9 +14,7 @@ from typing import Any
 
 import pytest
 
-import fitkit
 from fitkit.dataset import Dataset
-from fitkit.errors import InputError
 from fitkit.ingestion import Options, SourceResult, ingest_each
 from fitkit.parsers.pytorch import PyTorchParser
 
@@ -317,7 +315,7 @@ def test_another_format_reads_again(tmp_path: Path, ds: Path, data: Path) -> Non
     assert Dataset(ds).read("sources").format.tolist() == ["cntk"]
 
 
-# --- results and the public function --------------------------------------------------------
+# --- results ------------------------------------------------------------------------------
 
 
 def test_results_name_runs_and_rows(logs: Path, ds: Path) -> None:
@@ -363,33 +361,6 @@ def test_wrong_arguments_make_no_dataset(logs: Path, ds: Path) -> None:
         with pytest.raises(ValueError, match=r"n_jobs|no format|no metadata"):
             ingest(logs, ds, **arguments)
     assert not ds.exists()
-
-
-def test_ingest_returns_the_dataset(logs: Path, ds: Path) -> None:
-    store = fitkit.ingest(str(logs), str(ds))
-    assert store.counts()["runs"] == 2
-    assert fitkit.ingest([logs / "wide"], store) is store
-
-
-def test_ingest_raises_for_a_failed_source_and_keeps_the_others(
-    logs: Path, ds: Path, log_text: LogText
-) -> None:
-    for name in ("a", "b"):
-        write(logs / name / "t.log", log_text(3).replace("50.0", "fifty"))
-    with pytest.raises(InputError, match=r"^a/t\.log:3: .* \(and 1 more sources\)$") as caught:
-        fitkit.ingest(logs, ds)
-    assert "--on-bad-lines" in caught.value.hint
-    assert Dataset(ds).counts()["runs"] == 2
-
-
-def test_ingest_raises_when_nothing_is_recognised(tmp_path: Path, ds: Path) -> None:
-    write(tmp_path / "logs" / "poem.txt", "roses are red\n")
-    with pytest.raises(InputError, match=r"poem\.txt: unknown format") as caught:
-        fitkit.ingest(tmp_path / "logs", ds)
-    assert "cntk, hugging_face, kineto" in caught.value.hint
-    write(tmp_path / "logs" / "prose.txt", "violets are blue\n")
-    with pytest.raises(InputError, match="no logs of a known format among 2 files"):
-        fitkit.ingest(tmp_path / "logs", ds)
 
 
 def test_real_runs_are_ingested_once(shared: Path, ds: Path) -> None:

@@ -144,7 +144,7 @@ DAMAGE = ("x", None, [], {}, -1, 1e9, [[1]])
 def test_whatever_is_damaged_is_a_schema_error_or_does_no_harm(
     recipe_frame, recipe_model, name, tmp_path
 ):
-    frame, path = recipe_frame(name), tmp_path / "m.json"
+    frame, path = recipe_frame(name)[::5], tmp_path / "m.json"
     whole = json.dumps(recipe_model(name).to_dict())
     n_refused = n_tried = 0
     for number, route in enumerate(places(json.loads(whole))):

@@ -263,9 +263,14 @@ def test_a_higher_level_is_wider_and_no_freedom_says_nothing():
 # -- saved ---------------------------------------------------------------------------------
 
 
+@pytest.fixture(scope="module")
+def server():
+    return NonlinearModel("serial_server").fit(GRID, truth("serial_server", GRID, **SERVER))
+
+
 @pytest.fixture
-def state():
-    model = NonlinearModel("serial_server").fit(GRID, truth("serial_server", GRID, **SERVER))
+def state(server):
+    model = server
     return model, json.loads(json.dumps(model.to_dict(), allow_nan=False))
 
 

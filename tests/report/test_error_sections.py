@@ -69,7 +69,7 @@ def test_tiles_answer_from_what_the_report_has(page: ErrorPage) -> None:
     assert found["Better than the best baseline?"] == ("no", "ernest errs by 4.0 % on average")
     assert found["Which run is farthest off?"] == ("run 4", "predicted 4.0 % too long")
     # 8 / 4 of computing and 4 of communication
-    assert found["What takes most of it at n workers 4?"] == ("comm", "66.7 % of the time")
+    assert found["What takes most of it at 4 workers?"] == ("comm", "66.7 % of the time")
 
 
 def test_tiles_prefer_what_was_tested(page: ErrorPage) -> None:
@@ -83,14 +83,32 @@ def test_tiles_prefer_what_was_tested(page: ErrorPage) -> None:
     assert found["Are the intervals honest?"][0] == "50.0 %"
     assert found["Are the intervals honest?"][1].endswith("hold 90 %: under-covering")
     assert found["Better than the best baseline?"] == (
-        "not determined", "it errs less than a b in 93.0 % of resamples"
+        "yes", "counting an error as a factor, it errs less than a b in 93.0 % of resamples"
     )  # fmt: skip
     assert found["Which run is farthest off?"] == (
         "run 1", "predicted 50.0 % too short; likely reason: straggler"
     )  # fmt: skip
     assert found["What limits it at 64?"] == ("communication", "70.0 % of the time")
-    better = skill.assign(low=0.05)
-    assert tiles(replace(page, skill=better))["Better than the best baseline?"][0] == "yes"
+    for better, answer in ((0.5, "about as good"), (0.05, "no")):
+        found = tiles(replace(page, skill=skill.assign(better=better)))
+        assert found["Better than the best baseline?"][0] == answer
+
+
+def test_a_level_near_one_keeps_its_digits(page: ErrorPage) -> None:
+    beside = tiles(replace(page, level=0.999))["Are the intervals honest?"][1]
+    assert beside.endswith("which is to hold 99.9 %")
+
+
+def test_the_tile_answers_at_the_largest_scale_of_the_first_series(page: ErrorPage) -> None:
+    limits = frame(
+        "series at bottleneck share runner_up runner_up_share",
+        ("a", 64, "I/O", 0.6, "compute", 0.3), ("a", 8, "compute", 0.9, "I/O", 0.1),
+        ("b", 512, "wait", 0.5, "compute", 0.4),
+    )  # fmt: skip
+    found = tiles(replace(page, bottlenecks=limits, scale="n_workers"))
+    assert found["What limits it at 64 workers?"] == (
+        "I/O", "60.0 % of the time; next is compute, 30.0 %; of a"
+    )  # fmt: skip
 
 
 def test_errors_over_the_scale_come_first_and_over_time_last(page: ErrorPage) -> None:
@@ -145,6 +163,42 @@ def test_a_scaling_curve_with_its_knee() -> None:
     assert "knee at 4 workers (3 to 6)" in chart.caption
 
 
+def test_few_knees_are_drawn_and_only_of_curves_that_are(page: ErrorPage) -> None:
+    at = (1, 8, 64)
+    curves = frame(
+        "series at measured_s predicted_s low_s high_s",
+        *((name, n, 1.0, 1.1, 0.9, 1.3) for name in "abcd" for n in at),
+    )
+    knees = frame(
+        "series what at low high text",
+        *((name, "knee", 4.0, 3.0, 6.0, f"knee of {name}") for name in ("x", "d", "c", "b")),
+        ("a", "knee", None, None, None, "no knee"),
+        ("y", "knee", None, None, None, "no knee"),
+    )
+    chart = scaling(curves, "n_workers", knees)
+    assert chart is not None
+    names = [trace.get("name") for trace in chart.figure["data"] if trace.get("name")]
+    assert names == ["a", "b", "c", "d", "knee, b at 4", "knee, c at 4"]
+    assert "knee of" not in chart.caption
+    told = sections(replace(page, curves=curves, knees=knees), False)["knees"].sections[0][1]
+    assert [row[0].text for row in told] == ["x", "d", "c", "b", "2 curves"]
+
+
+def test_shares_are_drawn_where_times_lie_far_apart(page: ErrorPage) -> None:
+    parts = frame(
+        "at part seconds", (1, "compute", 90.0), (1, "launch", 10.0), (64, "compute", 1.0),
+        (64, "launch", 3.0),
+    )  # fmt: skip
+    found = sections(replace(page, time_parts=parts, parts_of="a", scale="n_nodes"), False)
+    chart = found["parts"].chart
+    go.Figure(chart.figure)
+    compute, launch = chart.figure["data"]
+    np.testing.assert_allclose(unpacked(compute["x"]), [90, 25])
+    np.testing.assert_allclose(unpacked(launch["x"]), [10, 75])
+    assert chart.figure["layout"]["yaxis"]["ticktext"] == ["1 node", "64 nodes"]
+    assert chart.caption == "a: at 64 nodes the largest part is launch, 75.0 %."
+
+
 def test_parts_over_the_scale() -> None:
     parts = frame("at part seconds", (1, "compute", 0.03), (1, "comm", 0.01), (2, "comm", 0.02))
     chart = stacked(parts, "n_nodes", "bert")
@@ -153,7 +207,7 @@ def test_parts_over_the_scale() -> None:
     compute, comm = chart.figure["data"]
     np.testing.assert_allclose(unpacked(compute["y"]), [30, 0])  # ms
     np.testing.assert_allclose(unpacked(comm["y"]), [10, 20])
-    assert chart.caption == "bert: at n nodes 2 the largest part is comm, 100 %."
+    assert chart.caption == "bert: at 2 nodes the largest part is comm, 100 %."
 
 
 def test_skill_with_an_interval_that_is_not_known() -> None:

@@ -56,15 +56,18 @@ class GradientBoosting(Baseline):
         self.trees_ = None
         if len(rows) < _FEWEST or not rows.shape[1]:
             return
+        from sklearn import config_context
         from sklearn.ensemble import GradientBoostingRegressor  # slow to import
 
-        self.trees_ = GradientBoostingRegressor(
+        trees = GradientBoostingRegressor(
             n_estimators=self.n_estimators,
             learning_rate=self.learning_rate,
             max_depth=self.max_depth,
             min_samples_leaf=self.min_samples_leaf,
             random_state=0,
-        ).fit(_filled(rows), np.log(times))
+        )
+        with config_context(skip_parameter_validation=True):  # of every tree
+            self.trees_ = trees.fit(_filled(rows), np.log(times))
 
     def _predict(self, rows: np.ndarray) -> np.ndarray:
         if self.trees_ is None:
