@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,33 @@ DRAWN = """new Promise(done => {
     chart => chart.querySelector("svg")) ? done(true) : setTimeout(look, 50);
   document.readyState === "complete" ? look() : addEventListener("load", look);
 })"""
+
+# Of each chart: size of its drawing, and how many marks with an extent lie in it.
+CHARTS = """[...document.querySelectorAll(".chart, .drawn")].map(chart => {
+  const drawing = chart.matches(".drawn") ? chart : chart.querySelector("svg");
+  const box = drawing.getBoundingClientRect();
+  const marks = [...chart.querySelectorAll(
+      ".point path, path.point, .js-line, .points path, .mark, .dot")]
+    .filter(mark => { const seen = mark.getBoundingClientRect();
+                      return seen.width > 0 || seen.height > 0; });
+  return [box.width, box.height, marks.length];
+})"""
+# What reaches beyond the window, but inside of what scrolls by itself.
+BEYOND = """[...document.querySelectorAll("body *")].filter(one =>
+  !one.closest(".scroll, svg, .hidden") && getComputedStyle(one).display !== "none" &&
+  one.getBoundingClientRect().right > document.documentElement.clientWidth + 1)
+  .map(one => one.outerHTML.slice(0, 80))"""
+# Texts of charts that the drawing cuts off.
+CUT_OFF = """[...document.querySelectorAll(
+    ".chart .main-svg .xtick text, .chart .main-svg .ytick text, .drawn text")].filter(text => {
+  const svg = text.closest("svg.main-svg, svg.drawn").getBoundingClientRect();
+  const box = text.getBoundingClientRect();
+  return box.left < svg.left - 1.5 || box.right > svg.right + 1.5;
+}).map(text => text.textContent)"""
+FAULTS = """axe.run(document, {resultTypes: ["violations"]}).then(found => found.violations
+  .filter(fault => ["serious", "critical"].includes(fault.impact))
+  .map(fault => [fault.id, fault.nodes.length, fault.nodes[0].html.slice(0, 300),
+                 fault.nodes[0].failureSummary]))"""
 
 # Two branches that join: each layer's times on 1, 2 and 4 GPUs, and what a change of them costs.
 NETWORK = {
@@ -171,6 +198,42 @@ def axe() -> str:
             return Path(str(file.locate())).read_text(encoding="utf-8")
     absent("needs axe-core: pip install --no-deps axe-playwright-python")
     raise AssertionError
+
+
+@pytest.fixture
+def drawn(tab: Tab) -> Callable[[Path, int], int]:
+    """Opens a page at a width, where it has to be whole and quiet; the number of its charts."""
+
+    def look(path: Path, width: int) -> int:
+        tab.look_at(path, width)
+        charts = tab.run(CHARTS)
+        for drawn_width, height, marks in charts:
+            # Four fifths of a narrow window; a column of a wide one.
+            assert min(0.8 * width, 300) < drawn_width <= width
+            assert height >= 100
+            assert marks >= 1
+        assert tab.run("document.documentElement.scrollWidth") <= width
+        assert tab.run(BEYOND) == []
+        assert tab.run(CUT_OFF) == []
+        assert tab.complaints == []
+        assert tab.requests == [path.as_uri()]
+        return len(charts)
+
+    return look
+
+
+@pytest.fixture
+def faults(tab: Tab, axe: str) -> Callable[..., list[Any]]:
+    """Serious faults that axe-core finds in a page, with all of it unfolded."""
+
+    def ask(path: Path, scheme: str = "light") -> list[Any]:
+        tab.look_at(path, scheme=scheme)
+        tab.run("document.querySelectorAll('details').forEach(one => one.open = true)")
+        tab.run(axe + ";0")
+        found: list[Any] = tab.run(FAULTS)
+        return found
+
+    return ask
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,52 +14,14 @@ REPORTS = ("step", "phases")
 NAMES = (*REPORTS, "plan")
 STATIC = tuple(f"{name} static" for name in NAMES)
 WIDTHS = (1280, 390)
-# Of each chart: size of its drawing, and how many marks with an extent lie in it.
-CHARTS = """[...document.querySelectorAll(".chart, .drawn")].map(chart => {
-  const drawing = chart.matches(".drawn") ? chart : chart.querySelector("svg");
-  const box = drawing.getBoundingClientRect();
-  const marks = [...chart.querySelectorAll(
-      ".point path, path.point, .js-line, .points path, .mark, .dot")]
-    .filter(mark => { const seen = mark.getBoundingClientRect();
-                      return seen.width > 0 || seen.height > 0; });
-  return [box.width, box.height, marks.length];
-})"""
-# What reaches beyond the window, but inside of what scrolls by itself.
-BEYOND = """[...document.querySelectorAll("body *")].filter(one =>
-  !one.closest(".scroll, svg, .hidden") && getComputedStyle(one).display !== "none" &&
-  one.getBoundingClientRect().right > document.documentElement.clientWidth + 1)
-  .map(one => one.outerHTML.slice(0, 80))"""
-# Texts of charts that the drawing cuts off.
-CUT_OFF = """[...document.querySelectorAll(
-    ".chart .main-svg .xtick text, .chart .main-svg .ytick text, .drawn text")].filter(text => {
-  const svg = text.closest("svg.main-svg, svg.drawn").getBoundingClientRect();
-  const box = text.getBoundingClientRect();
-  return box.left < svg.left - 1.5 || box.right > svg.right + 1.5;
-}).map(text => text.textContent)"""
-FAULTS = """axe.run(document, {resultTypes: ["violations"]}).then(found => found.violations
-  .filter(fault => ["serious", "critical"].includes(fault.impact))
-  .map(fault => [fault.id, fault.nodes.length, fault.nodes[0].html.slice(0, 300),
-                 fault.nodes[0].failureSummary]))"""
 
 
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("name", [*NAMES, *STATIC])
 def test_all_charts_are_drawn_and_nothing_is_asked_for(
-    tab: Any, pages: dict[str, Path], name: str, width: int
+    drawn: Callable[[Path, int], int], pages: dict[str, Path], name: str, width: int
 ) -> None:
-    tab.look_at(pages[name], width)
-    charts = tab.run(CHARTS)
-    assert len(charts) >= (2 if "plan" in name else 5)
-    for drawn_width, height, marks in charts:
-        # Four fifths of a narrow window; a column of a wide one.
-        assert min(0.8 * width, 300) < drawn_width <= width
-        assert height >= 100
-        assert marks >= 1
-    assert tab.run("document.documentElement.scrollWidth") <= width
-    assert tab.run(BEYOND) == []
-    assert tab.run(CUT_OFF) == []
-    assert tab.complaints == []
-    assert tab.requests == [pages[name].as_uri()]
+    assert drawn(pages[name], width) >= (2 if "plan" in name else 5)
 
 
 @pytest.mark.parametrize(
@@ -70,13 +33,10 @@ def test_all_charts_are_drawn_and_nothing_is_asked_for(
     ],
 )  # fmt: skip
 def test_axe_finds_no_serious_fault(
-    tab: Any, axe: str, pages: dict[str, Path], name: str, scheme: str
+    faults: Callable[[Path, str], list[Any]], pages: dict[str, Path], name: str, scheme: str
 ) -> None:
-    tab.look_at(pages[name], scheme=scheme)
-    tab.run("document.querySelectorAll('details').forEach(one => one.open = true)")
-    tab.run(axe + ";0")
-    faults = tab.run(FAULTS)
-    assert faults == [], json.dumps(faults, indent=1)
+    found = faults(pages[name], scheme)
+    assert found == [], json.dumps(found, indent=1)
 
 
 @pytest.mark.parametrize("name", STATIC)
