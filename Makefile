@@ -1,7 +1,7 @@
 # Everything that a developer and CI run. PYTHON is that of the environment in use.
 PYTHON ?= python
 
-.PHONY: check test schemas samples accuracy logs plans calibration fuzz cntk-run
+.PHONY: check test schemas samples accuracy logs plans calibration reports fuzz cntk-run
 
 check:  ## style, types, layers, dependencies, spelling
 	$(PYTHON) -m ruff check .
@@ -45,6 +45,10 @@ calibration:  ## write docs/carried.md: models carried to other hardware; with P
 	printf '# Measured calibration\n\nPrinted by `make calibration`.\n\n' > docs/carried.md
 	$(PYTHON) benchmarks/calibration.py >> docs/carried.md
 	$(PYTHON) benchmarks/layer_calibration.py >> docs/carried.md
+
+reports:  ## write docs/pages.md: how long pages of large data sets take
+	printf '# Measured pages\n\nPrinted by `make reports`.\n\n' > docs/pages.md
+	$(PYTHON) benchmarks/reports.py >> docs/pages.md
 
 fuzz:  ## ten minutes of damaged input to every parser; needs atheris
 	$(PYTHON) benchmarks/fuzz.py --seconds 600
