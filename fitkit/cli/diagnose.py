@@ -11,18 +11,18 @@ import pandas as pd
 from fitkit.cli.options import common, print_json, print_result, where
 from fitkit.dataset import Dataset
 from fitkit.diagnosis import (
-    SelectedRuns,
     device_shares,
     layer_shares,
     order_drift,
     phase_shares,
     run_scaling,
     scaling,
+    select,
     stragglers,
 )
 from fitkit.display import Summary, Table, format_number, format_quantity, format_share
 from fitkit.error_report import plain_json
-from fitkit.errors import FitError, InputError
+from fitkit.errors import FitError
 
 _SHOWN = 12  # rows of a table for people; --json has all
 _LARGEST = 3  # phases or layers named for each set-up
@@ -34,13 +34,7 @@ _LARGEST = 3  # phases or layers named for each set-up
 @common
 def command(dataset: str, where: str | None, as_json: bool, quiet: bool) -> None:
     """Say where the time goes, what disturbs it, and whether the measuring order misleads."""
-    store = Dataset(dataset)
-    if not store.exists:
-        raise InputError(f"{dataset}: no dataset here", "fitkit ingest LOGS -d DATASET makes one")
-    runs = SelectedRuns(store, where)
-    if not runs.run_ids:
-        which = f"no run meets {where!r}" if where else "there are no runs"
-        raise InputError(f"{dataset}: {which}", f"fitkit show {dataset} runs lists them")
+    runs = select(Dataset(dataset), where)
     found, said = _sections(runs)
     if as_json:
         frames = {name: frame.to_dict("records") for name, frame in found.items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -70,6 +71,13 @@ def typed(text: str, *, is_text: bool) -> Any:
         with suppress(ValueError):
             return read(text)
     return text
+
+
+def typed_command() -> str:
+    """The command as it was typed, or with the arguments that a caller passed."""
+    context = click.get_current_context().find_root()
+    arguments: list[str] = context.obj if isinstance(context.obj, list) else sys.argv[1:]
+    return shlex.join(["fitkit", *arguments])
 
 
 def print_json(document: Any) -> None:

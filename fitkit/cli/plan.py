@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import shlex
-import sys
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from fitkit.cli.options import common, print_json, print_result, say
+from fitkit.cli.options import common, print_json, print_result, say, typed_command
 
 if TYPE_CHECKING:
     from fitkit.planner.plan import Plan
@@ -212,14 +210,7 @@ def _write(found: Plan, path: Path) -> None:
     if name.endswith(".trace.json"):
         looking.plan_trace(found, path)
     elif name.endswith(".html"):
-        looking.plan_html(found, path, command=shlex.join(["fitkit", *_typed()]))
+        looking.plan_html(found, path, command=typed_command())
     else:
         text = json.dumps(looking.plan_json(found), indent=1, allow_nan=False)
         path.write_text(text + "\n", encoding="utf-8")
-
-
-def _typed() -> list[str]:
-    """The command as it was typed, or the arguments that a caller passed."""
-    context = click.get_current_context().find_root()
-    arguments: list[str] = context.obj if isinstance(context.obj, list) else sys.argv[1:]
-    return arguments

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from pathlib import Path
 
 import click
 
-from fitkit.cli.options import common, print_json, print_result, say, warn, where
+from fitkit.cli.options import common, print_json, print_result, say, typed_command, warn, where
 from fitkit.dataset import Dataset
 from fitkit.diagnosis.analysis import analyse
 from fitkit.error_report import ErrorReport
@@ -51,7 +49,7 @@ def command(
     store = Dataset(dataset)
     errors, note = _predicted(store, model, where)
     found = analyse(store, where=where, errors=errors, notes=[note] if note else [])
-    found.command = shlex.join(["fitkit", *_typed()])
+    found.command = typed_command()
     for path in output:
         found.save(path, static=static)
     warn([note] if note else [], quiet)
@@ -76,10 +74,3 @@ def _predicted(
         return validate(store, fitted.recipe.name, model=fitted, where=where), ""
     except (FitkitError, ValueError) as error:
         return None, f"{model} predicts none of these runs: {error}"
-
-
-def _typed() -> list[str]:
-    """The command as it was typed, or the arguments that a caller passed."""
-    context = click.get_current_context().find_root()
-    arguments: list[str] = context.obj if isinstance(context.obj, list) else sys.argv[1:]
-    return arguments

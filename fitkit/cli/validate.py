@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ from fitkit.cli.options import (
     say,
     statistic,
     target,
+    typed_command,
     where,
 )
 from fitkit.dataset import Dataset
@@ -108,7 +107,7 @@ def command(
     against, static = options.pop("against"), options.pop("static")
     old = read_report(against) if against is not None else None
     report = validate(store, recipe, model=fitted, **options)
-    report.command = shlex.join(["fitkit", *_typed()])
+    report.command = typed_command()
     report.check(**limits, by=by)
     if old is not None:
         report.compare_with(old)
@@ -130,10 +129,3 @@ def _status(report: ErrorReport) -> int:
     if not failed:
         return 0
     return complain(failed, "-o report.html shows which rows are worst", FAILED_CHECK)
-
-
-def _typed() -> list[str]:
-    """The command as it was typed, or the arguments that a caller passed."""
-    context = click.get_current_context().find_root()
-    arguments: list[str] = context.obj if isinstance(context.obj, list) else sys.argv[1:]
-    return arguments

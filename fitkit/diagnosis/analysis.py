@@ -14,13 +14,12 @@ import pandas as pd
 from fitkit.dataset import Dataset
 from fitkit.diagnosis.answers import count, findings, headline, main_bottleneck, tiles
 from fitkit.diagnosis.gathering import FRAMES, gather
-from fitkit.diagnosis.selected import SelectedRuns
+from fitkit.diagnosis.selected import select
 from fitkit.display import Summary, Table, format_number, format_share
 from fitkit.error_report import ErrorReport, plain_json
 from fitkit.error_report.page import page_of
 from fitkit.error_report.plain import records, write
 from fitkit.error_report.provenance import provenance
-from fitkit.errors import InputError
 from fitkit.report.analysis_page import AnalysisPage, analysis_charts, analysis_page
 from fitkit.report.glance import Tile
 from fitkit.report.pictures import Picture
@@ -278,18 +277,10 @@ def analyse(
     ValueError
         If the condition cannot be read.
     """
-    store = data if isinstance(data, Dataset) else Dataset(data)
-    if not store.exists:
-        raise InputError(
-            f"{store.path}: no dataset here", "fitkit ingest LOGS -d DATASET makes one"
-        )
-    runs = store if isinstance(store, SelectedRuns) and not where else SelectedRuns(store, where)
-    if not runs.run_ids:
-        which = f"no run meets {where!r}" if where else "there are no runs"
-        raise InputError(f"{store.path}: {which}", f"fitkit show {store.path} runs lists them")
+    runs = select(data if isinstance(data, Dataset) else Dataset(data), where)
     frames, untold = gather(runs)
     return Analysis(
-        dataset=Path(store.path).name,
+        dataset=Path(runs.path).name,
         where=where,
         n_runs=len(runs.run_ids),
         **frames,

@@ -10,6 +10,7 @@ import pandas as pd
 
 from fitkit.conditions import parse_condition
 from fitkit.dataset import Dataset
+from fitkit.errors import InputError
 from fitkit.fitting import Measurements, measurements
 from fitkit.schema import arrow_schema
 
@@ -75,6 +76,29 @@ class SelectedRuns(Dataset):
             self._kept[name] = compute()
         found: T = self._kept[name]
         return found
+
+
+def select(dataset: Dataset, where: str | None = None) -> SelectedRuns:
+    """`SelectedRuns`, of which there is at least one.
+
+    Raises
+    ------
+    InputError
+        If there is no dataset, or no run meets the condition.
+    ValueError
+        If the condition cannot be read.
+    """
+    path = dataset.path
+    if not dataset.exists:
+        raise InputError(f"{path}: no dataset here", "fitkit ingest LOGS -d DATASET makes one")
+    if isinstance(dataset, SelectedRuns) and not where:
+        runs = dataset
+    else:
+        runs = SelectedRuns(dataset, where)
+    if not runs.run_ids:
+        which = f"no run meets {where!r}" if where else "there are no runs"
+        raise InputError(f"{path}: {which}", f"fitkit show {path} runs lists them")
+    return runs
 
 
 def once(data: Any, name: str, compute: Callable[[], T]) -> T:

@@ -65,7 +65,7 @@ def _shares(times: pd.DataFrame, names: list[str]) -> pd.DataFrame:
 
 def setup_label(row: Mapping[Any, Any]) -> str:
     """What a user calls a set-up."""
-    parts = [key_text(row["framework"]), key_text(row["network"])]
+    parts = [key_text(row[name]) for name in SETUP[:2] if not is_null(row[name])]
     if not is_null(row["network_params"]):
         parts.append(f"{row['network_params'] / 1e6:.3g} M params")
     if not is_null(row["n_workers"]):
@@ -74,4 +74,4 @@ def setup_label(row: Mapping[Any, Any]) -> str:
         parts.append(f"batch {row['local_batch']:g}")
     if row["framework"] == "pytorch" and not is_null(row["instrument"]):
         parts.append(f"instrument {row['instrument']}")
-    return " · ".join(parts)
+    return " · ".join(parts) or "all runs"

@@ -68,7 +68,7 @@ def breakdown_bars(shares: pd.DataFrame) -> Chart | None:
     """
     if shares.empty:
         return None
-    shown = shares.head(MAX_BARS)
+    shown = shares.head(MAX_BARS).fillna(0)
     traces = [
         {
             **_bar(label(phase, NAME_WIDTH), shown[phase].to_numpy(dtype=float) * 100, place),

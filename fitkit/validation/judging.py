@@ -181,7 +181,8 @@ def _refusals(rows: pd.DataFrame) -> list[str]:
     refused = rows[rows.predicted_s.isna()]
     if refused.empty:
         return []
-    reasons = refused.reason.value_counts()
+    # What was measured instead is many words, and stands beside each row.
+    reasons = refused.reason.astype(str).str.split("; measured").str[0].value_counts()
     listed = "; ".join(f"{reason} ({n})" for reason, n in reasons.head(3).items())
     return [f"{len(refused)} of {len(rows)} held-out rows have no prediction: {listed}"]
 

@@ -178,7 +178,7 @@ def test_a_device_counts_where_it_was_traced(tmp_path):
 
 def test_hidden_communication_is_told_but_is_no_part(tmp_path):
     row = exposed(traced(tmp_path)).iloc[0]
-    assert row.label == "pytorch · ? · 8 workers"
+    assert row.label == "pytorch · 8 workers"
     assert (row.n_workers, row.n_runs, row.step_s) == (8, 1, 10.0)
     assert (row.comm_s, row.wait_s, row.hidden_s) == (1.5, 2.0, 1.0)
     assert row.exposed_share == pytest.approx(0.15)
