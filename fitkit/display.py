@@ -35,6 +35,11 @@ def format_share(fraction: float | None, *, signed: bool = False) -> str:
     return f"{sign}{size:,.{digits}f} %"
 
 
+def whole_percent(share: float) -> str:
+    """A share of random draws in whole percent, rounded down; so few do not tell all from most."""
+    return f"{math.floor(share * 100)} %" if share < 1 else "over 99 %"
+
+
 def format_number(value: float) -> str:
     """Write a number with three significant digits, or all of them if it is a whole number."""
     if not math.isfinite(value):

@@ -174,7 +174,7 @@ class StepParts:
         if forced:
             notes.append(
                 f"{forced} of {len(rows)} predictions of {recipe} lie so far outside the range of "
-                "their fit that nobody would be answered unasked"
+                "their fit that `fitkit predict` would refuse them, unless it is allowed to"
             )
         if lacking.any():
             run_id, reason = rows.run_id[lacking].iloc[0], predicted.reason[lacking].iloc[0]

@@ -53,11 +53,24 @@ def error_groups(rows: pd.DataFrame, level: float) -> pd.DataFrame:
             figures = error_figures(part)
             judged = {
                 "below_floor": is_below(figures["mape"], figures["floor"]),
-                "under_covering": coverage_test(part, level, SIGNIFICANT / len(parts)).is_under,
+                "under_covering": _is_under(part, level, SIGNIFICANT / len(parts)),
             }
             found.append({"by": label, "value": value, **figures, **judged})
     names = ["by", "value", *error_figures(rows), "below_floor", "under_covering"]
     return pd.DataFrame(found, columns=names)
+
+
+def _is_under(rows: pd.DataFrame, level: float, significance: float) -> bool | None:
+    known = rows[rows.predicted_s.notna()]
+    return coverage_test(known, level, significance).is_under if len(known) else None
+
+
+def told_groups(groups: pd.DataFrame) -> list[str]:
+    """By what errors are grouped, without what tells the same groups apart once more."""
+    seen: dict[tuple[float, ...], str] = {}
+    for by, part in groups.groupby("by", sort=False):
+        seen.setdefault((*part.n, *part.mape.round(12).sort_values()), str(by))
+    return list(seen.values())
 
 
 def _partitions(rows: pd.DataFrame) -> Iterator[tuple[str, list[tuple[object, np.ndarray]]]]:

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from fitkit.error_report.figures import BESIDE, FIGURES
+from fitkit.error_report.grouping import told_groups
 from fitkit.error_report.headline import baseline_words
+from fitkit.models.recipes import RECIPES
 from fitkit.models.terms import TERMS
 from fitkit.report import ErrorPage
 
@@ -25,13 +27,16 @@ def page_of(report: ErrorReport) -> ErrorPage:
     # What a form has besides sums of terms, such as its overlap, names itself.
     meanings = [TERMS[n].meaning if n in TERMS else "" for n in parameters.term]
     names = ["group", "run_id", "measured_s", "predicted_s", "low_s", "high_s"]
-    features = [c for c in report.rows.columns if c not in (*names, *BESIDE) and _is_told(c)]
+    # What was measured in the same run is no feature: it is not known before.
+    known = {*names, *BESIDE, *RECIPES[report.recipe].measured}
+    features = [c for c in report.rows.columns if c not in known and _is_told(c)]
     told = [c for c in features if len(report.rows[c].unique()) > 1]
     rows = report.rows[report.rows.predicted_s.notna()]
     judged = {"fitkit": report.overall, **report.baselines}
     baselines = pd.DataFrame([{"name": baseline_words(name), **f} for name, f in judged.items()])
     columns = ["by", "value", "n", "mape", "median_ape", "bias", "floor", "below_floor",
                "under_covering", *BESIDE]  # fmt: skip
+    groups = report.groups[report.groups.by.isin(told_groups(report.groups))]
     context = report.context
     facts = {name: text for name, text in report.facts.items() if text != report.command}
     return ErrorPage(
@@ -40,7 +45,7 @@ def page_of(report: ErrorReport) -> ErrorPage:
         facts=facts,
         overall=report.clocks[["clock", "n", *FIGURES, "floor", "coverage", "width"]],
         baselines=baselines[["name", "n", "mape", "median_ape"]],
-        groups=report.groups[columns].rename(columns=baseline_words),
+        groups=groups[columns].rename(columns=baseline_words),
         rows=rows.reindex(columns=[*names, *told]),
         parameters=parameters.assign(meaning=meanings),
         breakdown=context.breakdown,

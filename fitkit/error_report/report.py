@@ -247,6 +247,8 @@ class ErrorReport:
                 f"two repetitions differ by {format_share(floor['median_ape'])} in the median, "
                 f"{format_share(floor['mape'])} on average ({floor['n']:.0f} configurations)"
             )
+        else:
+            facts["Noise floor"] = "not known: no held-out configuration was repeated"
         if len(self.runs) > 1:
             facts["Run totals"] = _figures_text(self.run_error)
         if extrapolated := self._extrapolated():
@@ -262,7 +264,7 @@ class ErrorReport:
             return ""
         forced = int(self.rows.reason.astype(str).str.startswith(STAMP).sum())
         text = f"{far} of {len(self.rows)} lie outside the range of their fit"
-        return f"{text}, {forced} of them so far that nobody would be answered unasked"
+        return f"{text}; {forced} of them `fitkit predict` would refuse, unless it is allowed to"
 
     # -- shapes ----------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ import pandas as pd
 from fitkit.display import DASH, Summary, Table, clip, format_quantity, format_share
 from fitkit.error_report.comparison import Comparison
 from fitkit.error_report.figures import FIGURES, RIVALS
+from fitkit.error_report.grouping import told_groups
 from fitkit.error_report.headline import baseline_words
 
 if TYPE_CHECKING:
@@ -26,20 +27,13 @@ def report_summary(report: ErrorReport) -> Summary:
     """The report for a terminal or a notebook."""
     tables = [_clock_table(report), _baseline_table(report)]
     # Errors of single runs are long, and the worst of them are shown.
-    tables += [_group_table(report.groups, by) for by in _told_groups(report.groups)]
+    groups = report.groups[report.groups.by != "run"]
+    tables += [_group_table(groups, by) for by in told_groups(groups)]
     tables += [_worst_table(report.worst), _account_table(report.accounts)]
     tables += [*_comparison_tables(report.comparison)]
     shown = [table for table in tables if table.rows]
     said = [report.comparison.text, *report.comparison.notes] if report.comparison else []
     return Summary(report.title, report.facts, shown, [*report.findings, *said, *report.notes])
-
-
-def _told_groups(groups: pd.DataFrame) -> list[str]:
-    """By what errors are grouped, without what tells the same groups apart once more."""
-    seen: dict[tuple[float, ...], str] = {}
-    for by, part in groups[groups.by != "run"].groupby("by", sort=False):
-        seen.setdefault((*part.n, *part.mape.round(12).sort_values()), str(by))
-    return list(seen.values())
 
 
 def _clock_table(report: ErrorReport) -> Table:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from fitkit.display import clip, format_share
+from fitkit.display import clip, format_share, whole_percent
 from fitkit.report import ErrorPage
 from fitkit.report.series import differs, scale_words
 from fitkit.report.tables import Table
@@ -56,8 +56,8 @@ def _error(overall: pd.DataFrame) -> Iterator[Tile]:
     )
     is_known = np.isfinite(median)
     beside = [f"in the median, {format_share(mape)} on average" if is_known else "on average"]
-    if np.isfinite(floor):
-        beside.append(f"repetitions differ by {format_share(floor)}")
+    known = f"repetitions differ by {format_share(floor)}"
+    beside.append(known if np.isfinite(floor) else "no configuration was repeated")
     if np.isfinite(bias):
         side = "too long" if bias > 0 else "too short"
         beside.append(f"predictions are {format_share(abs(bias))} {side} on average")
@@ -87,8 +87,9 @@ def _better(page: ErrorPage) -> Iterator[Tile]:
         better = _figure(row, "better")
         if np.isfinite(better):
             answer = "yes" if better >= _SURE else "no" if better <= 1 - _SURE else "about as good"
-            said = f"errs less than {clip(name, _WIDTH)} in {format_share(better)} of resamples"
-            beside = f"counting an error as a factor, it {said}"
+            more, share = ("less", better) if better >= 0.5 else ("more", 1 - better)
+            said = f"errs {more} than {clip(name, _WIDTH)} in {whole_percent(share)} of resamples"
+            beside = f"counting errors as factors, it {said}"
             yield Tile(question, answer, beside)
             return
     if len(page.baselines) < 2:

@@ -56,7 +56,10 @@ def scaling(curves: pd.DataFrame, scale: str, knees: pd.DataFrame) -> Chart | No
             yaxis=yaxis | {"title": {"text": "time"}},
         ),
     }
-    caption = "Marks are measured, lines predicted, each with its interval. " + _growth(curves)
+    caption = (
+        "Marks are measured; crosses and lines predicted where held out, each with its interval. "
+        + _growth(curves)
+    )
     said = [f"{clip(text, 200)}." for text in drawn.text] if not differs(curves.series) else []
     caption = " ".join([caption, *said]).strip()
     words = f"Line chart, time over {scale.replace('_', ' ')}. {caption}"
@@ -78,7 +81,11 @@ def _series(name: str, place: int, part: pd.DataFrame) -> list[dict[str, Any]]:
     low, high = part.low_s.astype(float), part.high_s.astype(float)
     known = low.gt(0) & np.isfinite(high)
     band: list[dict[str, Any]] = []
-    if known.sum() > 1:
+    if known.sum() == 1:  # too few for a band
+        ends = [float(low[known].iloc[0]), float(high[known].iloc[0])]
+        x_known = [float(part["at"][known].iloc[0])] * 2
+        band = [line | {"x": x_known, "y": ends, "line": {"width": 1.8, "color": colour}}]
+    elif known.any():
         edge = line | {"x": part["at"][known].astype(float).tolist(), "line": {"width": 0}}
         band = [
             {**edge, "y": packed(low[known])},
@@ -93,7 +100,8 @@ def _series(name: str, place: int, part: pd.DataFrame) -> list[dict[str, Any]]:
     ]
     return [
         *band,
-        {**line, "y": packed(part.predicted_s), "line": {"width": 1.8, "color": colour}},
+        {**line, "y": packed(part.predicted_s), "line": {"width": 1.8, "color": colour},
+         "mode": "lines+markers", "marker": {"size": 6, "color": colour, "symbol": "x"}},
         {"x": x, "y": packed(part.measured_s), "mode": "markers", "hovertext": texts,
          "hoverinfo": "text", "name": label(name, SERIES_WIDTH),
          "marker": {"size": 8, "color": colour, "symbol": SYMBOLS[place % len(SYMBOLS)]}},

@@ -63,7 +63,7 @@ def context_of(report: ErrorReport, found: Measurements, dataset: Dataset | None
         bottlenecks=_in_order(bottlenecks(use), order),
         parts_of=order[0] if order else "",
         time_parts=main[["at", "part", "seconds"]].reset_index(drop=True),
-        breakdown=phase_shares(runs)[["label", "phase", "share"]],
+        breakdown=_of_several(phase_shares(runs))[["label", "phase", "share"]],
         layers=_layers(runs),
         crossings=_crossings(use, order),
     )
@@ -191,6 +191,11 @@ def _crossings(use: pd.DataFrame, order: list[str]) -> list[str]:
     pairs = zip(found.series, found.words, strict=True)
     said = [f"{name}: {words}" if len(order) > 1 else str(words) for name, words in pairs]
     return said[:_MAX_CROSSINGS]
+
+
+def _of_several(shares: pd.DataFrame) -> pd.DataFrame:
+    """The set-ups of which more than one phase is timed: one alone is always all of it."""
+    return shares[shares.groupby("label").phase.transform("nunique") > 1] if len(shares) else shares
 
 
 def _layers(runs: Dataset) -> pd.DataFrame:

@@ -83,7 +83,7 @@ def test_tiles_prefer_what_was_tested(page: ErrorPage) -> None:
     assert found["Are the intervals honest?"][0] == "50.0 %"
     assert found["Are the intervals honest?"][1].endswith("hold 90 %: under-covering")
     assert found["Better than the best baseline?"] == (
-        "yes", "counting an error as a factor, it errs less than a b in 93.0 % of resamples"
+        "yes", "counting errors as factors, it errs less than a b in 93 % of resamples"
     )  # fmt: skip
     assert found["Which run is farthest off?"] == (
         "run 1", "predicted 50.0 % too short; likely reason: straggler"
