@@ -33,7 +33,10 @@ BY_RUN = [
     "run_id", "n_ranks", "n_steps", "n_warm_up", "median_s", "n_stragglers", "rate", "excess",
     "slow_rank", "lag",
 ]  # fmt: skip
-SETUP = ["framework", "network", "network_params", "n_workers", "local_batch", "instrument"]
+SETUP = [
+    "framework", "network", "network_params", "n_workers", "local_batch", "instrument", "device",
+    "system", "sync_method",
+]  # fmt: skip
 
 
 @pytest.fixture

@@ -6,13 +6,14 @@ import pandas as pd
 
 from fitkit.dataset import Dataset
 from fitkit.diagnosis.parts import COMMUNICATION, WAIT
-from fitkit.diagnosis.shares import SETUP, setup_label
+from fitkit.diagnosis.shares import SETUP, setup_labels
 from fitkit.diagnosis.step_parts import step_parts
 from fitkit.features.runs import run_facts
 
 COLUMNS = [
     "label", "n_workers", "n_runs", "step_s", "comm_s", "wait_s", "hidden_s", "exposed_share",
 ]  # fmt: skip
+_ROUNDING = 1e-6
 
 
 def exposed(dataset: Dataset) -> pd.DataFrame:
@@ -26,21 +27,27 @@ def exposed(dataset: Dataset) -> pd.DataFrame:
     DataFrame
         ``label`` as of `phase_shares`, ``n_workers``, ``n_runs``; ``step_s``; of that ``comm_s``
         that nothing hides and ``wait_s`` for other ranks or the host (NaN if no log tells);
-        ``hidden_s``, what the device communicated while it computed (NaN if none was traced);
+        ``hidden_s``, what the device communicated while it computed or, if none was traced, by what
+        parts exceed their step (NaN if they do not);
         ``exposed_share``: ``comm_s`` of the step. The largest share first.
     """
     parts = step_parts(dataset)
     if COMMUNICATION not in parts:
         return pd.DataFrame(columns=COLUMNS)
     parts = parts[parts[COMMUNICATION].notna()]
+    told = parts.drop(columns="whole_s").clip(lower=0).sum(axis="columns")
+    # Parts longer than the step run side by side: so much at least of it is hidden.
+    beside = (told - parts.whole_s).clip(lower=0.0, upper=parts[COMMUNICATION])
+    beside = beside.where(beside > _ROUNDING * parts.whole_s, 0.0)
     names = {"whole_s": "step_s", COMMUNICATION: "comm_s", WAIT: "wait_s"}
     parts = parts.reindex(columns=list(names)).rename(columns=names)
-    parts["hidden_s"] = _hidden(dataset).reindex(parts.index)
+    parts["comm_s"] -= beside
+    parts["hidden_s"] = _hidden(dataset).reindex(parts.index).fillna(beside.where(beside > 0))
     runs = run_facts(dataset).rename(columns={"n_params": "network_params"}).set_index("run_id")
     rows = parts.join(runs[SETUP]).reset_index()
     setups = rows.groupby(SETUP, dropna=False, sort=False)
     found = setups[[*names.values(), "hidden_s"]].mean().assign(n_runs=setups.size()).reset_index()
-    found["label"] = [setup_label(row) for row in found[SETUP].to_dict("records")]
+    found["label"] = setup_labels(found)
     found["exposed_share"] = found.comm_s / found.step_s
     return found.sort_values(["exposed_share", "label"], ascending=[False, True])[
         COLUMNS

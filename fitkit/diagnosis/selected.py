@@ -10,6 +10,7 @@ import pandas as pd
 
 from fitkit.conditions import parse_condition
 from fitkit.dataset import Dataset
+from fitkit.diagnosis.comparable import same_wholes, told_apart
 from fitkit.errors import InputError
 from fitkit.fitting import Measurements, measurements
 from fitkit.schema import arrow_schema
@@ -68,7 +69,9 @@ class SelectedRuns(Dataset):
 
     def keep(self, found: Measurements) -> None:
         """Take measurements of these runs, by the median over steps, for what `measured` says."""
-        self._kept[_kept_name(found.recipe.name)] = found
+        apart = told_apart(found)
+        name = found.recipe.name
+        self._kept[_kept_name(name)] = same_wholes(apart, self) if name == "run" else apart
 
     def once(self, name: str, compute: Callable[[], T]) -> T:
         """What is computed of these runs, once; who takes it leaves it as it is."""
@@ -109,7 +112,9 @@ def once(data: Any, name: str, compute: Callable[[], T]) -> T:
 def measured(
     data: Dataset | pd.DataFrame | Path | str, recipe: str, where: str | None = None
 ) -> Measurements:
-    """`measurements` by the median over steps; of selected runs those that they have.
+    """`measurements` by the median over steps, of runs that may be compared with one another.
+
+    Of selected runs those that they have.
 
     Raises
     ------
@@ -118,7 +123,10 @@ def measured(
     """
 
     def compute() -> Measurements:
-        return measurements(data, recipe, where=where, statistic="median")
+        found = told_apart(measurements(data, recipe, where=where, statistic="median"))
+        if recipe != "run" or isinstance(data, pd.DataFrame):
+            return found
+        return same_wholes(found, data if isinstance(data, Dataset) else Dataset(data))
 
     return compute() if where else once(data, _kept_name(recipe), compute)
 

@@ -11,8 +11,10 @@ from fitkit.dataset import Dataset
 from fitkit.features import layer_times, phase_times
 from fitkit.models.columns import is_null, key_text
 
-# What a user recognises a training set-up by.
-SETUP = ["framework", "network", "network_params", "n_workers", "local_batch", "instrument"]
+# What a user recognises a training set-up by; and what else makes it another one.
+_NAMED = ["framework", "network", "network_params", "n_workers", "local_batch", "instrument"]
+_APART = ["device", "system", "sync_method"]
+SETUP = [*_NAMED, *_APART]
 
 
 def phase_shares(dataset: Dataset) -> pd.DataFrame:
@@ -54,18 +56,33 @@ def _shares(times: pd.DataFrame, names: list[str]) -> pd.DataFrame:
     columns = ["label", *SETUP, *names, "duration_s", "share"]
     if times.empty:
         return pd.DataFrame(columns=columns)
-    by_setup = times.groupby([*SETUP, *names], dropna=False, sort=False)
+    missing = {name: None for name in SETUP if name not in times}
+    by_setup = times.assign(**missing).groupby([*SETUP, *names], dropna=False, sort=False)
     shares = by_setup.duration_s.mean().reset_index()
     whole = shares.groupby(SETUP, dropna=False).duration_s.transform("sum")
     shares["share"] = shares.duration_s / whole
     shares = shares.sort_values([*SETUP, "share"], ascending=[True] * len(SETUP) + [False])
-    shares["label"] = [setup_label(row) for row in shares[SETUP].to_dict("records")]
+    shares["label"] = setup_labels(shares)
     return shares[columns].reset_index(drop=True)
 
 
-def setup_label(row: Mapping[Any, Any]) -> str:
-    """What a user calls a set-up."""
-    parts = [key_text(row[name]) for name in SETUP[:2] if not is_null(row[name])]
+def setup_labels(setups: pd.DataFrame) -> list[str]:
+    """What a user calls each set-up; its machine only where that tells it from another one."""
+    labels = pd.Series([_label(row) for row in setups[_NAMED].to_dict("records")], setups.index)
+    for name in _APART:
+        values = setups[name].map(key_text, na_action="ignore")
+        several = values.groupby(labels).transform("nunique") > 1
+        labels = labels.where(~(several & values.notna()), labels + " · " + values.astype(str))
+    return labels.tolist()
+
+
+def of_several(shares: pd.DataFrame) -> pd.DataFrame:
+    """The set-ups of which more than one phase is timed: one alone is always all of it."""
+    return shares[shares.groupby("label").phase.transform("nunique") > 1] if len(shares) else shares
+
+
+def _label(row: Mapping[Any, Any]) -> str:
+    parts = [key_text(row[name]) for name in _NAMED[:2] if not is_null(row[name])]
     if not is_null(row["network_params"]):
         parts.append(f"{row['network_params'] / 1e6:.3g} M params")
     if not is_null(row["n_workers"]):

@@ -17,7 +17,9 @@ from fitkit.diagnosis import (
     run_scaling,
     time_use,
 )
+from fitkit.diagnosis.comparable import told_apart
 from fitkit.diagnosis.series import group_names, kept_curves, series_name
+from fitkit.diagnosis.shares import of_several
 from fitkit.error_report import Context, ErrorReport
 from fitkit.errors import FitError
 from fitkit.fitting import Measurements, to_numbers
@@ -42,6 +44,7 @@ def context_of(report: ErrorReport, found: Measurements, dataset: Dataset | None
     dataset
         Where it comes from; without one no more is known than its rows.
     """
+    found = told_apart(found)
     drawn = drawn_curves(found)
     unit = f"n_{drawn[0][1].unit}" if drawn else ""
     curves = times_of(found, report.rows, drawn)
@@ -63,7 +66,7 @@ def context_of(report: ErrorReport, found: Measurements, dataset: Dataset | None
         bottlenecks=_in_order(bottlenecks(use), order),
         parts_of=order[0] if order else "",
         time_parts=main[["at", "part", "seconds"]].reset_index(drop=True),
-        breakdown=_of_several(phase_shares(runs))[["label", "phase", "share"]],
+        breakdown=of_several(phase_shares(runs))[["label", "phase", "share"]],
         layers=_layers(runs),
         crossings=_crossings(use, order),
     )
@@ -191,11 +194,6 @@ def _crossings(use: pd.DataFrame, order: list[str]) -> list[str]:
     pairs = zip(found.series, found.words, strict=True)
     said = [f"{name}: {words}" if len(order) > 1 else str(words) for name, words in pairs]
     return said[:_MAX_CROSSINGS]
-
-
-def _of_several(shares: pd.DataFrame) -> pd.DataFrame:
-    """The set-ups of which more than one phase is timed: one alone is always all of it."""
-    return shares[shares.groupby("label").phase.transform("nunique") > 1] if len(shares) else shares
 
 
 def _layers(runs: Dataset) -> pd.DataFrame:
