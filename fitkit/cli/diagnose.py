@@ -20,6 +20,7 @@ from fitkit.diagnosis import (
     select,
     stragglers,
 )
+from fitkit.diagnosis.plain_words import plain_words
 from fitkit.display import Summary, Table, format_number, format_quantity, format_share
 from fitkit.error_report import plain_json
 from fitkit.errors import FitError
@@ -239,8 +240,8 @@ def _scaling_table(curves: pd.DataFrame) -> Table:
     rows = [
         (
             row["group"], f"{row['kind']}, batch {format_number(row['batch'])}",
-            f"{row['n_scales']} numbers to {format_number(row['n_max'])}", row["knee_words"],
-            row["fastest_words"],
+            f"{row['n_scales']} numbers to {format_number(row['n_max'])}",
+            plain_words(row["knee_words"]), plain_words(row["fastest_words"]),
         )
         for row in curves.head(_SHOWN).to_dict("records")
     ]  # fmt: skip
@@ -255,11 +256,11 @@ def _run_table(answers: pd.DataFrame) -> Table:
     rows = [
         (
             row["group"], row["what"], f"{row['n_scales']} to {format_number(row['n_max'])}",
-            row["unit"], row["words"],
+            row["unit"], plain_words(row["words"]),
         )
         for row in answers.head(_SHOWN).to_dict("records")
     ]  # fmt: skip
-    names = ("group", "of", "scales", "", "where it stops")
+    names = ("group", "what", "scales", "", "where it stops")
     title = "Where whole runs stop scaling"
     if len(answers) > len(rows):
         title = f"{title} ({len(rows)} of {len(answers)}; all: --json)"

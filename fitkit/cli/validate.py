@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,12 @@ _FRACTION = click.FloatRange(min=0)
 _SHARE = click.FloatRange(0, 1)
 
 
+def _known(_context: click.Context, _parameter: click.Parameter, limit: float | None) -> Any:
+    if limit is not None and math.isnan(limit):
+        raise click.BadParameter("nan is no limit")
+    return limit
+
+
 def _gates(command: Callable[..., Any]) -> Callable[..., Any]:
     """What the report has to keep, and where continuous integration reads it."""
     for option in (
@@ -36,11 +43,11 @@ def _gates(command: Callable[..., Any]) -> Callable[..., Any]:
                      metavar="FILE.xml", help="Write the limits as JUnit XML, a test for each."),
         click.option("--gate-by", metavar="COLUMN",
                      help="Each of its values has to keep the limits, too."),
-        click.option("--min-coverage", type=_SHARE, metavar="FRACTION",
+        click.option("--min-coverage", type=_SHARE, metavar="FRACTION", callback=_known,
                      help="Exit 1 if fewer measurements lie in their interval."),
-        click.option("--max-bias", type=_FRACTION, metavar="FRACTION",
+        click.option("--max-bias", type=_FRACTION, metavar="FRACTION", callback=_known,
                      help="Exit 1 if the mean signed error is above, to either side."),
-        click.option("--max-mape", type=_FRACTION, metavar="FRACTION",
+        click.option("--max-mape", type=_FRACTION, metavar="FRACTION", callback=_known,
                      help="Exit 1 if the MAPE is above."),
     ):  # fmt: skip
         command = option(command)

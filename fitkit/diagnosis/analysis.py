@@ -14,7 +14,9 @@ import pandas as pd
 from fitkit.dataset import Dataset
 from fitkit.diagnosis.answers import count, findings, headline, main_bottleneck, tiles
 from fitkit.diagnosis.gathering import FRAMES, gather
+from fitkit.diagnosis.plain_words import plain_words
 from fitkit.diagnosis.selected import select
+from fitkit.diagnosis.telling import told_first, why_this
 from fitkit.display import Summary, Table, format_number, format_share
 from fitkit.error_report import ErrorReport, plain_json
 from fitkit.error_report.page import page_of
@@ -22,6 +24,7 @@ from fitkit.error_report.plain import records, write
 from fitkit.error_report.provenance import provenance
 from fitkit.report.analysis_page import AnalysisPage, analysis_charts, analysis_page
 from fitkit.report.glance import Tile
+from fitkit.report.part_looks import part_name
 from fitkit.report.pictures import Picture
 
 _SCALES = 8  # rows of the table for a terminal
@@ -41,6 +44,8 @@ class Analysis:
         See `fitkit.diagnosis.bottlenecks` and `fitkit.diagnosis.crossings`.
     efficiency
         See `fitkit.diagnosis.efficiency`.
+    jumps
+        See `fitkit.diagnosis.jumps.jumps`.
     knees
         ``view, series, name`` (``fastest`` scale, ``knee`` of what), ``status, at, low, high,
         n_max`` and the ``text`` that says it.
@@ -74,6 +79,7 @@ class Analysis:
     bottlenecks: pd.DataFrame
     crossings: pd.DataFrame
     efficiency: pd.DataFrame
+    jumps: pd.DataFrame
     knees: pd.DataFrame
     exposed: pd.DataFrame
     outliers: pd.DataFrame
@@ -101,13 +107,24 @@ class Analysis:
         """What limits the largest scale, in a sentence."""
         return headline(self)
 
+    @cached_property
+    def told(self) -> pd.DataFrame:
+        """What takes most of each curve at its largest scale, see `told_first`."""
+        use = self.use
+        return told_first(self.bottlenecks, set(use.series[use.kind.ne("as measured")]))
+
     @property
     def first(self) -> list[str]:
-        """Curves that say most, since a part is sure to pass half of their time."""
-        if self.crossings.empty:
-            return []
-        sure = self.crossings[self.crossings.is_clear.astype(bool)]
-        return list(dict.fromkeys(sure.sort_values("reached", ascending=False).series))
+        """Names of the curves, that which says most for sure first."""
+        return list(dict.fromkeys(self.told.series)) if len(self.told) else []
+
+    @property
+    def why(self) -> str:
+        """Which curve is spoken of first, and why; empty if there is no other."""
+        if not self.first:
+            return ""
+        reason = why_this(self.told.iloc[0], len(self.first))
+        return f"{self.first[0]}: {reason}" if reason else ""
 
     @property
     def answers(self) -> list[Tile]:
@@ -124,13 +141,14 @@ class Analysis:
     def summary(self) -> Summary:
         """The answers, for a terminal or a notebook; `fitkit diagnose` has the details."""
         facts = {"Result": self.headline}
+        facts |= {"Curve": self.why} if self.why else {}
         facts |= {one.question: f"{one.answer} ({one.beside})" for one in self.answers}
         table = self._bottleneck_table()
         return Summary(self.title, facts, [table] if table.rows else [], self.findings)
 
     def _bottleneck_table(self) -> Table:
         row = main_bottleneck(self)
-        names = ("scale", "takes most", "share", "next", "share", "runs")
+        names = ("scale", "takes most", "share", "next", "share", "clear", "runs")
         if row is None:
             return Table(names, ())
         found = self.bottlenecks
@@ -138,9 +156,10 @@ class Analysis:
         own = own.sort_values("at")
         rows = [
             (
-                format_number(float(one["at"])), str(one["bottleneck"]),
-                format_share(one["share"]), _word(one["runner_up"]),
-                format_share(one["runner_up_share"]), format_number(float(one["n_runs"])),
+                format_number(float(one["at"])), part_name(one["bottleneck"], one["view"]),
+                format_share(one["share"]), part_name(_word(one["runner_up"]), one["view"]),
+                format_share(one["runner_up_share"]), "yes" if one["is_clear"] else "no",
+                format_number(float(one["n_runs"])),
             )
             for one in own.tail(_SCALES).to_dict("records")
         ]  # fmt: skip
@@ -215,6 +234,7 @@ class Analysis:
         facts |= {"Condition": self.where} if self.where else {}
         curves = self.efficiency.series.nunique() if len(self.efficiency) else 0
         facts |= {"Curves": f"{curves:,}"} if curves else {}
+        facts |= {"Spoken of first": self.why} if self.why else {}
         return AnalysisPage(
             title=self.title,
             verdict=self.headline,
@@ -226,7 +246,8 @@ class Analysis:
             bottlenecks=self.bottlenecks,
             crossings=self.crossings,
             efficiency=self.efficiency,
-            knees=self.knees,
+            jumps=self.jumps,
+            knees=self.knees.assign(text=self.knees.text.map(plain_words)),
             exposed=self.exposed,
             outliers=self.outliers,
             runs=self.straggling,

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from fitkit.diagnosis.time_use import MIN_RUNS
+from fitkit.diagnosis.plain_words import plain_words
+from fitkit.diagnosis.telling import among_others
 from fitkit.display import clip, format_number, format_quantity, format_share
 from fitkit.report.analysis_figures import counted_scale
 from fitkit.report.glance import Tile
+from fitkit.report.part_looks import part_name
 from fitkit.report.ranking import ranked
 
 if TYPE_CHECKING:
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
 _NAME = 90  # characters of a curve in a sentence
 _SHORT = 48  # in a tile
-_NO_PART = ("training", "unexplained")
+_FEW = 4  # scales between which much may lie
 WHOLE = {"run": "the total", "step": "the step"}
 
 
@@ -40,51 +42,68 @@ def _limit_sentence(analysis: Analysis) -> str:
     row = main_bottleneck(analysis)
     if row is None:
         return ""
-    whole, part = WHOLE.get(row["view"], "the time"), row["bottleneck"]
-    where = counted_scale(row["at"], row["scale"]) if math.isfinite(row["at"]) else "all scales"
-    at = f"At {where}" if math.isfinite(row["at"]) else "Overall"
-    text = f"{at} {part} takes {format_share(row['share'])} of {whole}"
-    same = analysis.crossings
-    if len(same):
-        same = same[(same.series == row["series"]) & (same.part == part)]
-        same = same[same["view"] == row["view"]]
-    if len(same):
-        crossed = same.iloc[0]
-        reached = counted_scale(crossed["reached"], row["scale"])
-        after = format_number(float(crossed["after"]))
-        share = format_share(float(crossed["share_after"]))
-        text += f"; it passes half between {after} ({share}) and {reached}"
-        if not crossed["is_clear"]:
-            few = min(crossed["n_after"], crossed["n_reached"]) < MIN_RUNS
-            text += ", of which too few runs tell to be sure" if few else ", which is not sure"
-    n_series = analysis.bottlenecks.series.nunique()
-    return f"{text} ({clip(row['series'], _NAME)})." if n_series > 1 else f"{text}."
+    whole, part = WHOLE.get(row["view"], "the time"), part_name(row["bottleneck"], row["view"])
+    at = f"At {counted_scale(row['at'], row['scale'])}" if _is_known(row["at"]) else "Overall"
+    text = f"{at} {part} takes {format_share(row['share'])} of {whole} ({_how_sure(row)})"
+    if passed := _passing(analysis, row):
+        text += f"; {passed}"
+    if others := among_others(row, analysis.bottlenecks, analysis.use):
+        text += f"; {others}"
+    name = clip(row["series"], _NAME)
+    return f"{text}. Curve: {name}." if _has_several(analysis) else f"{text}."
+
+
+def _is_known(at: object) -> bool:
+    return isinstance(at, float | int) and math.isfinite(at)
+
+
+def _has_several(analysis: Analysis) -> bool:
+    return len(analysis.first) > 1
+
+
+def _how_sure(row: Mapping[Any, Any]) -> str:
+    """Of how many runs, and what comes next where that is not clear."""
+    said = count(int(row["n_runs"]), "run")
+    if row["is_clear"] or not isinstance(row["runner_up"], str):
+        return said
+    following = part_name(row["runner_up"], row["view"])
+    return f"{said}, not clear: {following}, {format_share(row['runner_up_share'])}, comes next"
+
+
+def _passing(analysis: Analysis, row: Mapping[Any, Any]) -> str:
+    """From where on the part of that row takes more than half, if it stays above."""
+    found = analysis.crossings
+    if len(found):
+        found = found[(found.series == row["series"]) & (found["view"] == row["view"])]
+        found = found[found.part == row["bottleneck"]]
+    if found.empty:
+        return ""
+    passed, reached = found.iloc[0], counted_scale(found.iloc[0]["reached"], row["scale"])
+    if passed["kind"] != "crossing":
+        where = "around half" if passed["kind"] == "around half" else "mostly above half"
+        return f"it is {where} from {reached} on"
+    if not passed["is_clear"]:
+        return ""
+    after, share = format_number(float(passed["after"])), format_share(float(passed["share_after"]))
+    return f"it passes half between {after} ({share}) and {reached}"
 
 
 def main_bottleneck(analysis: Analysis) -> dict[Any, Any] | None:
-    """What takes most of the main curve at its largest scale: of a run, else of a step.
-
-    A view that names a part comes first: that training takes most of a run limits nothing.
-    """
-    found, rows = analysis.bottlenecks, []
-    for view in WHOLE if len(found) else ():
-        part = found[found["view"] == view]
-        if len(part):
-            own = part[part.series == ranked(part, analysis.first)[0]]
-            rows.append(own.sort_values("at").iloc[-1].to_dict())
-    named = [row for row in rows if row["bottleneck"] not in _NO_PART]
-    return next(iter([*named, *rows]), None)
+    """What takes most, at its largest scale, of the curve that is spoken of first."""
+    return analysis.told.iloc[0].to_dict() if len(analysis.told) else None
 
 
 def _efficiency_sentence(analysis: Analysis) -> str:
-    row = last_efficiency(analysis)
-    if row is None:
+    found = last_efficiencies(analysis)
+    if not found:
         return ""
+    row = found[0]
     what = "whole runs are" if row["view"] == "run" else "steps are"
     return (
         f"At {counted_scale(row['at'], row['scale'])} {what} "
         f"{format_number(row['speedup'])} times as fast as at the smallest scale: "
-        f"{format_share(row['efficiency'])} of the ideal ({clip(row['series'], _NAME)})."
+        f"{format_share(row['efficiency'])} of the ideal ({count(int(row['n_runs']), 'run')}; "
+        f"{clip(row['series'], _NAME)})."
     )
 
 
@@ -99,17 +118,41 @@ def _layer_sentence(analysis: Analysis) -> str:
     )
 
 
-def last_efficiency(analysis: Analysis) -> dict[Any, Any] | None:
-    """Efficiency of the main curve at its largest scale: of whole runs, else of steps."""
+def last_efficiencies(analysis: Analysis) -> list[dict[Any, Any]]:
+    """Efficiency of the main curve at its largest scale: of whole runs, then of its steps.
+
+    With ``below``, words of where it falls below one half.
+    """
     found = analysis.efficiency
-    for of in ("run", "step"):
-        part = found[found["view"] == of] if len(found) else found
-        part = part[part.efficiency.notna()] if len(part) else part
-        several = part[part.groupby("series")["at"].transform("nunique") > 1] if len(part) else part
-        if len(several):
-            own = several[several.series == ranked(several, analysis.first)[0]]
-            return own.sort_values("at").iloc[-1].to_dict()
-    return None
+    known = found[found.efficiency.notna()] if len(found) else found
+    if known.empty:
+        return []
+    n_scales = known.groupby(["view", "series"])["at"].transform("nunique")
+    several = known[n_scales > 1]
+    if several.empty:
+        return []
+    name = ranked(several, analysis.first)[0]
+    own = several[several.series == name].sort_values("at")
+    parts = [own[own["view"] == view] for view in WHOLE]
+    return [
+        {**part.iloc[-1].to_dict(), "first": part["at"].iloc[0], "below": _below_half(part)}
+        for part in parts
+        if len(part)
+    ]
+
+
+def _below_half(own: pd.DataFrame) -> str:
+    """Where the efficiency of a curve falls below one half, and stays there."""
+    above = own.efficiency.ge(0.5).to_numpy()
+    if above[-1] or not above.any():
+        return ""
+    last = len(above) - 1 - int(above[::-1].argmax())
+    before, beyond = own.iloc[last], own.iloc[last + 1]
+    return (
+        f"it falls below one half between {format_number(float(before['at']))} "
+        f"({format_share(float(before.efficiency))}) and "
+        f"{counted_scale(float(beyond['at']), beyond.scale)}"
+    )
 
 
 # --- tiles ------------------------------------------------------------------------------------
@@ -125,19 +168,39 @@ def _limits(analysis: Analysis) -> Iterator[Tile]:
     row = main_bottleneck(analysis)
     if row is None:
         return
-    where = counted_scale(row["at"], row["scale"]) if math.isfinite(row["at"]) else "every scale"
-    beside = [f"{format_share(row['share'])} of {WHOLE.get(row['view'], 'the time')}"]
+    where = counted_scale(row["at"], row["scale"]) if _is_known(row["at"]) else "every scale"
+    own = analysis.use
+    own = own[(own.series == row["series"]) & (own["view"] == row["view"])]
+    own = own[(own.part == row["bottleneck"]) & own["at"].eq(row["at"])]
+    seconds = f" ({format_quantity(float(own.seconds.iloc[0]), 's')})" if len(own) else ""
+    whole = WHOLE.get(row["view"], "the time")
+    beside = [f"{format_share(row['share'])} of {whole}{seconds}", _how_sure(row)]
     if row["bottleneck"] == "training":
         beside.append("the logs divide it no further")
-    if isinstance(row["runner_up"], str) and row["runner_up"]:
-        beside.append(f"then {row['runner_up']}, {format_share(row['runner_up_share'])}")
-    beside.append(_spoken_of(analysis.bottlenecks, row["series"]))
-    yield Tile(f"What limits it at {where}?", row["bottleneck"], "; ".join(filter(None, beside)))
+    if row["is_clear"] and isinstance(row["runner_up"], str):
+        following = part_name(row["runner_up"], row["view"])
+        beside.append(f"then {following}, {format_share(row['runner_up_share'])}")
+    beside.append(_other_view(analysis, row))
+    answer = part_name(row["bottleneck"], row["view"])
+    yield Tile(f"What limits it at {where}?", answer, "; ".join(filter(None, beside)))
 
 
-def _spoken_of(frame: pd.DataFrame, series: str) -> str:
-    """Which curve, if there are several."""
-    return clip(series, _SHORT) if len(frame.series.unique()) > 1 else ""
+def _other_view(analysis: Analysis, row: Mapping[Any, Any]) -> str:
+    """What takes most of whole runs where a step is told of, and the other way round."""
+    told = analysis.told
+    same = told[(told.series == row["series"]) & (told["view"] != row["view"])]
+    if same.empty or same["at"].iloc[0] != row["at"]:
+        return ""
+    other = same.iloc[0]
+    what = "of whole runs" if other["view"] == "run" else "of the steps"
+    part, share = part_name(other.bottleneck, other["view"]), format_share(float(other.share))
+    return f"{what} {part} takes most, {share}" + ("" if other.is_clear else ", not clear")
+
+
+def _spoken_of(analysis: Analysis, series: str) -> str:
+    """Which curve, if it is another than the one of the headline."""
+    main = analysis.first[:1]
+    return "" if not _has_several(analysis) or [series] == main else clip(series, _SHORT)
 
 
 def _stops(analysis: Analysis) -> Iterator[Tile]:
@@ -149,35 +212,64 @@ def _stops(analysis: Analysis) -> Iterator[Tile]:
     own = knees[knees.series == series]
     is_last = own["name"].eq("fastest")
     row = (own[is_last] if is_last.any() else own).iloc[0]
+    of_curve = analysis.efficiency
+    of_curve = of_curve[(of_curve.series == series) & (of_curve["view"] == row["view"])]
     answer = f"at {format_number(float(row['at']))}" if math.isfinite(row["at"]) else ""
     if not answer:
         answer = "not up to " + format_number(float(row["n_max"])) if row["status"] == "none" \
             else "not determined"  # fmt: skip
-    spoken = _spoken_of(knees, str(row["series"]))
-    yield Tile("Where does scaling stop?", answer, "; ".join(filter(None, [row["text"], spoken])))
+    text = plain_words(str(row["text"])).removeprefix("not determined: ")
+    said = [text, _few_scales(of_curve), _spoken_of(analysis, series)]
+    yield Tile("Where does scaling stop?", answer, "; ".join(filter(None, said)))
+
+
+def _few_scales(of_curve: pd.DataFrame) -> str:
+    """The scales, if they are so few that much lies between them."""
+    at = [format_number(float(one)) for one in sorted(of_curve["at"].unique())]
+    if not 1 < len(at) <= _FEW:
+        return ""
+    return f"measured at {', '.join(at[:-1])} and {at[-1]} only"
 
 
 def _efficient(analysis: Analysis) -> Iterator[Tile]:
-    row = last_efficiency(analysis)
-    if row is None:
+    found = last_efficiencies(analysis)
+    if not found:
         return
-    beside = [
-        f"{format_number(row['speedup'])} times as fast as at the smallest scale",
-        _spoken_of(analysis.efficiency, row["series"]),
-    ]
+    row = found[0]
+    what = "whole runs" if row["view"] == "run" else "steps"
+    speed = f"{format_number(row['speedup'])} times as fast as at {format_number(row['first'])}"
+    runs = count(int(row["n_runs"]), "run")
+    beside = [f"of the ideal speed, {what} ({runs}): {speed}", row["below"]]
+    beside += [_of_steps(row, other) for other in found[1:]]
+    beside.append(_spoken_of(analysis, row["series"]))
     question = f"How efficient is it at {counted_scale(row['at'], row['scale'])}?"
     yield Tile(question, format_share(row["efficiency"]), "; ".join(filter(None, beside)))
 
 
+def _of_steps(row: Mapping[Any, Any], steps: Mapping[Any, Any]) -> str:
+    share, same = format_share(steps["efficiency"]), steps["at"] == row["at"]
+    where = "" if same else f" at {counted_scale(steps['at'], steps['scale'])}"
+    return f"steps alone {share}{where}"
+
+
 def _hidden(analysis: Analysis) -> Iterator[Tile]:
+    """Of set-ups of several workers: one alone has nobody to talk to."""
     found = analysis.exposed
-    known = found[found.exposed_share.notna()] if len(found) else found
+    known = found[found.exposed_share.notna() & found.n_workers.gt(1)] if len(found) else found
     if known.empty:
         return
-    row = known.iloc[int(known.exposed_share.astype(float).argmax())]
-    question = "Communication that nothing hides?"
-    yield Tile(question, f"up to {format_share(float(row.exposed_share))}",
-               f"of a step; {clip(row['label'], _SHORT)}")  # fmt: skip
+    shares = known.exposed_share.astype(float)
+    row = known.iloc[int(shares.argmax())]
+    question = "How much of a step is communication?"
+    beside = [
+        f"{clip(row['label'], _NAME)} ({count(int(row['n_runs']), 'run')})",
+        f"least of {count(len(known), 'set-up')}: {format_share(float(shares.min()))}"
+        if len(known) > 1 else "",
+        "no log tells what computing hides besides" if known.hidden_s.isna().all()
+        else "what computing hides is not counted",
+    ]  # fmt: skip
+    answer = f"up to {format_share(float(row.exposed_share))}"
+    yield Tile(question, answer, "; ".join(filter(None, beside)))
 
 
 def _wrong(analysis: Analysis) -> Iterator[Tile]:
@@ -197,19 +289,21 @@ def _stands_out(analysis: Analysis) -> Iterator[Tile]:
         side = "longer" if row.off > 0 else "shorter"
         what = "its step" if row["of"] == "step" else "it"
         beside = (
-            f"{what} took {format_quantity(float(row.measured_s), 's')}, its repetitions "
-            f"{format_quantity(float(row.usual_s), 's')}: {_times(float(row.off))} {side}"
+            f"{what} took {format_quantity(float(row.measured_s), 's')}, its "
+            f"{count(int(row['n']) - 1, 'repetition')} {format_quantity(float(row.usual_s), 's')} "
+            f"in the median: {_times(float(row.off))} {side}"
         )
+        beside += f"; {clip(row['group'], _NAME)}" if _has_several(analysis) else ""
         more = len(analysis.outliers) - 1
         beside += f"; {more:,} more stand out" if more else ""
-        yield Tile(question, clip(row.run_id, _SHORT), beside)
+        yield Tile(question, clip(row.run_id, _NAME), beside)
     elif len(analysis.straggling):
         row = analysis.straggling.iloc[0]
         beside = (
             f"{format_share(float(row.rate))} of its steps are {format_share(float(row.excess))} "
             "longer than the median"
         )
-        yield Tile(question, clip(row.run_id, _SHORT), beside)
+        yield Tile(question, clip(row.run_id, _NAME), beside)
 
 
 def _times(off: float) -> str:
@@ -222,6 +316,8 @@ def _times(off: float) -> str:
 def findings(analysis: Analysis, notes: Sequence[str] = ()) -> list[str]:
     """Sentences beside the headline: what misleads, what does not add up, what is unclear."""
     found = list(notes)
+    found += [f"{words}." for words in analysis.jumps.words]
+    found += _larger(analysis)
     if len(analysis.drift):
         flagged = analysis.drift[analysis.drift.is_flagged.astype(bool)]
         found += [f"{clip(row['group'])}: {row['reason']}" for row in flagged.to_dict("records")][
@@ -232,11 +328,27 @@ def findings(analysis: Analysis, notes: Sequence[str] = ()) -> list[str]:
         bad = accounts[~accounts.adds_up.astype(bool)]
         row = bad.iloc[int(bad.unexplained_share.abs().argmax())]
         found.append(
-            f"The parts of {count(len(bad), 'whole')} of {len(accounts):,} do not add up within "
-            f"2 %; most in {row.whole} of {clip(row.network)}: "
+            f"In {len(bad):,} of {len(accounts):,} sums of parts (over runs, epochs or steps) more "
+            f"than 2 % of the time is missing or counted twice; most in the {row.whole} of "
+            f"{clip(row.network)}: "
             f"{format_share(float(row.unexplained_share), signed=True)} unexplained."
         )
     if len(analysis.ranks):
         n_runs = analysis.ranks.run_id.nunique()
         found.append(f"In {count(n_runs, 'run')} the others wait for a slow rank.")
     return found
+
+
+def _larger(analysis: Analysis) -> list[str]:
+    """That the headline does not speak of the largest scale of these runs."""
+    row, found = main_bottleneck(analysis), analysis.bottlenecks
+    if row is None or not _is_known(row["at"]):
+        return []
+    same = found[found.scale.eq(row["scale"]) & found["at"].gt(row["at"])]
+    if same.empty:
+        return []
+    largest = same.iloc[int(same["at"].argmax())]
+    where = counted_scale(float(largest["at"]), row["scale"])
+    name = clip(largest["series"], _NAME)
+    told = "the headline speaks of the curve that says most for sure"
+    return [f"The largest scale of these runs is {where} ({name}); {told}."]

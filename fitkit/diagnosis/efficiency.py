@@ -16,6 +16,7 @@ from fitkit.fitting import to_numbers
 COLUMNS = [
     "view", "series", "kind", "batch", "scale", "at", "n_runs", "measured_s", "low_s", "high_s",
     "ideal_s", "speedup", "efficiency", "efficiency_low", "efficiency_high", "throughput",
+    "n_nodes",
 ]  # fmt: skip
 _SPREAD = (0.05, 0.95)  # quantiles of the runs that ``low_s`` and ``high_s`` are
 
@@ -42,8 +43,9 @@ def efficiency(dataset: Dataset, view: View | None = None) -> pd.DataFrame:
         ``view, series, kind, batch, scale, at`` as of `time_use`; ``n_runs``; ``measured_s`` and,
         of 2 runs or more, ``low_s``, ``high_s`` between which 90 % of them lie; ``ideal_s``;
         ``speedup`` over the smallest scale; ``efficiency``, ideal over measured time, and the same
-        of ``high_s`` and ``low_s``; ``throughput``, samples a second, if their number is known.
-        NaN where the scale is unknown or nothing tells what is ideal.
+        of ``high_s`` and ``low_s``; ``throughput``, samples a second, if their number is known;
+        ``n_nodes`` that all these runs had. NaN where the scale is unknown or nothing tells what
+        is ideal.
     """
     rows: list[dict[str, Any]] = []
     for name in VIEWS if view is None else (view,):
@@ -57,13 +59,20 @@ def _rows(measured: MeasuredSeries, view: View) -> Iterator[dict[str, Any]]:
     runs = measured.found.runs
     scaling = scaling_of(measured.found) if view == "run" else None
     steps = _numbers(runs, "step_s")
-    batches = _batches(runs)
+    batches, nodes = _batches(runs), _numbers(runs, "n_nodes")
     for series in measured.series:
         curve = series.curve
         if scaling is None:
-            yield from _of_series(series, steps[curve.rows], batches[curve.rows])
+            found = _of_series(series, steps[curve.rows], batches[curve.rows])
         else:
-            yield from _of_series(series, scaling.totals(curve), scaling.samples(curve.rows))
+            found = _of_series(series, scaling.totals(curve), scaling.samples(curve.rows))
+        here = nodes[curve.rows]
+        for places, row in found:
+            yield {**row, "n_nodes": _same(here[places])}
+
+
+def _same(values: np.ndarray) -> float:
+    return float(values[0]) if np.all(values == values[0]) else np.nan
 
 
 def _numbers(runs: pd.DataFrame, name: str) -> np.ndarray:
@@ -77,7 +86,10 @@ def _batches(runs: pd.DataFrame) -> np.ndarray:
     return np.where(np.isnan(all_workers), alone, all_workers)
 
 
-def _of_series(series: Series, times: np.ndarray, samples: np.ndarray) -> Iterator[dict[str, Any]]:
+def _of_series(
+    series: Series, times: np.ndarray, samples: np.ndarray
+) -> Iterator[tuple[np.ndarray, dict[str, Any]]]:
+    """Each scale: the positions in the curve that were measured at it, and what they say."""
     curve = series.curve
     first: tuple[float, float, float] | None = None
     for at, here in series.by_scale():
@@ -87,7 +99,7 @@ def _of_series(series: Series, times: np.ndarray, samples: np.ndarray) -> Iterat
         first = first or (at, measured, work)
         ideal = first[1] * work / first[2] * first[0] / at
         low, high = np.quantile(times[here], _SPREAD) if len(here) > 1 else (np.nan, np.nan)
-        yield {
+        yield here, {
             "view": series.view, "series": series.name, "kind": curve.kind, "batch": curve.batch,
             "scale": series.scale, "at": at, "n_runs": len(here),
             "measured_s": measured, "low_s": float(low), "high_s": float(high), "ideal_s": ideal,

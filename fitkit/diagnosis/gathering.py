@@ -10,6 +10,7 @@ import pandas as pd
 from fitkit.diagnosis.bottlenecks import bottlenecks, crossings
 from fitkit.diagnosis.efficiency import efficiency
 from fitkit.diagnosis.exposure import exposed
+from fitkit.diagnosis.jumps import jumps
 from fitkit.diagnosis.order import COLUMNS as DRIFT
 from fitkit.diagnosis.order import order_drift
 from fitkit.diagnosis.outlying import MIN_ALIKE, most_alike, outlying_runs
@@ -24,8 +25,8 @@ from fitkit.error_report import time_accounts
 from fitkit.errors import FitError
 
 FRAMES = (
-    "use", "bottlenecks", "crossings", "efficiency", "knees", "exposed", "outliers", "straggling",
-    "ranks", "drift", "layers", "accounts",
+    "use", "bottlenecks", "crossings", "efficiency", "jumps", "knees", "exposed", "outliers",
+    "straggling", "ranks", "drift", "layers", "accounts",
 )  # fmt: skip
 KNEES = ["view", "series", "name", "status", "at", "low", "high", "n_max", "text"]
 
@@ -35,11 +36,13 @@ def gather(runs: SelectedRuns) -> tuple[dict[str, Any], list[tuple[str, str]]]:
     use, by_rank, by_run = time_use(runs), stragglers(runs), stragglers(runs, "run")
     drift = _found(order_drift, runs, DRIFT) if _has_starts(runs) else pd.DataFrame(columns=DRIFT)
     knees = [_found(measure, runs, KNEES) for measure in (_run_knees, _step_knees)]
+    scales = efficiency(runs)
     frames = {
         "use": use,
         "bottlenecks": bottlenecks(use),
         "crossings": crossings(use),
-        "efficiency": efficiency(runs),
+        "efficiency": scales,
+        "jumps": jumps(scales),
         "knees": pd.concat([one for one in knees if len(one)] or knees[:1], ignore_index=True),
         "exposed": exposed(runs),
         "outliers": outlying_runs(runs),
@@ -98,6 +101,11 @@ def _step_knees(runs: SelectedRuns) -> pd.DataFrame:
     return pd.concat([knee[KNEES], fastest[KNEES]], ignore_index=True)
 
 
+def _is_hidden_told(exposed: pd.DataFrame) -> bool:
+    """Whether a device was traced; nothing to tell where no communication is timed at all."""
+    return exposed.empty or bool(exposed.hidden_s.notna().any())
+
+
 def _untold(
     runs: SelectedRuns, frames: Mapping[str, pd.DataFrame], ranks: pd.DataFrame
 ) -> list[tuple[str, str]]:
@@ -108,8 +116,10 @@ def _untold(
          "record the phases of a step: fitkit record, a trace, CNTK's profiler"),
         ("How it scales", n_scales > 1,
          "run the same network and batch with two or more numbers of workers"),
-        ("Communication that nothing hides", len(frames["exposed"]),
+        ("Communication of a step", len(frames["exposed"]),
          "keep a trace of every rank, or time the collectives"),
+        ("Communication that computing hides", _is_hidden_told(frames["exposed"]),
+         "keep a trace of the devices, such as of torch.profiler"),
         ("Runs unlike their repetitions", most_alike(runs) >= MIN_ALIKE,
          f"repeat a configuration {MIN_ALIKE} times or more"),
         ("Straggling steps", ranks.rate.notna().any(), "log the time of each of 8 steps or more"),

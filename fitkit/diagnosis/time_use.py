@@ -10,10 +10,12 @@ import numpy as np
 import pandas as pd
 
 from fitkit.dataset import Dataset
-from fitkit.diagnosis.parts import PARTS, UNEXPLAINED
+from fitkit.diagnosis.parts import INITIALISATION, PARTS, UNEXPLAINED
 from fitkit.diagnosis.run_parts import run_parts
+from fitkit.diagnosis.run_scaling import scaling_of
 from fitkit.diagnosis.series import VIEWS, Series, View, measured_series
 from fitkit.diagnosis.step_parts import step_parts
+from fitkit.models.run_scaling import RunScaling
 
 LEVEL = 0.9
 MIN_RUNS = 3  # of fewer, nothing tells how much runs differ
@@ -34,6 +36,8 @@ def time_use(dataset: Dataset) -> pd.DataFrame:
     What no part explains is ``unexplained``: it is shown, never spread over the others, and
     negative where parts run side by side. See `run_parts`, `step_parts` for what is measured, and
     `measured_series` for which runs form a curve. Steps of which no log times a part are not there.
+    Whole runs of a curve are compared as if all had trained on as many samples, as by
+    `fitkit.diagnosis.efficiency`: all but their initialisation is in proportion to them.
 
     Returns
     -------
@@ -57,13 +61,35 @@ def _of_view(dataset: Dataset, view: View) -> Iterator[dict[str, Any]]:
     table = _TABLES[view](dataset)
     names = [part for part in PARTS if part in table.columns]
     table = table.reindex(found.runs.run_id)
+    scaling = scaling_of(found) if view == "run" else None
     seconds, wholes = table[names].to_numpy(dtype=float), table["whole_s"].to_numpy(dtype=float)
     for series in curves:
+        own, own_wholes = seconds[series.curve.rows], wholes[series.curve.rows]
+        if scaling is not None:  # as `efficiency` compares them
+            factors = _factors(scaling, series)
+            own, own_wholes = _of_same_work(names, own, own_wholes, factors)
         for at, places in series.by_scale():
-            rows = series.curve.rows[places]
-            rows = rows[np.isfinite(wholes[rows])]
+            rows = places[np.isfinite(own_wholes[places])]
             if len(rows):
-                yield from _shares(series, at, names, seconds[rows], wholes[rows])
+                yield from _shares(series, at, names, own[rows], own_wholes[rows])
+
+
+def _factors(scaling: RunScaling, series: Series) -> np.ndarray:
+    """Samples of the median run over those of each; 1 where the runs are compared as they are."""
+    samples = scaling.samples(series.curve.rows)
+    if series.curve.kind == "as measured" or not np.all(samples > 0):
+        return np.ones(len(samples))
+    return np.asarray(np.median(samples) / samples)
+
+
+def _of_same_work(
+    names: list[str], seconds: np.ndarray, wholes: np.ndarray, factors: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Parts and wholes, had all runs of a curve trained on as many samples: all but the start."""
+    is_start = np.array([name == INITIALISATION for name in names])
+    start = np.nan_to_num(seconds[:, is_start]).sum(axis=1)
+    scaled = np.where(is_start, seconds, seconds * factors[:, None])
+    return scaled, start + (wholes - start) * factors
 
 
 def _shares(

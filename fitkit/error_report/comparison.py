@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,17 @@ import pandas as pd
 
 from fitkit.error_report.grouping import GROUPINGS
 from fitkit.error_report.old_report import OldReport
-from fitkit.error_report.resampling import LEVEL, MIN_UNITS, Units, drawn_sums, interval
+from fitkit.error_report.resampling import (
+    LEVEL,
+    MIN_UNITS,
+    Chance,
+    Units,
+    by_exchanging,
+    by_flipping,
+    drawn_sums,
+    interval,
+    unit_means,
+)
 from fitkit.errors import InputError
 from fitkit.models.columns import is_null
 
@@ -60,13 +70,14 @@ class Comparison:
         )  # fmt: skip
         said = f"Against {self.against}, {how}: {change['verdict']}"
         changed = self.groups[self.groups.verdict.isin(["better", "worse"])]
-        listed = [f"{row.by} {row.value} {row.verdict}" for row in changed.head(3).itertuples()]
+        largest = changed.sort_values("change", key=abs, ascending=False, kind="stable")
+        listed = [f"{row.by} {row.value} {row.verdict}" for row in largest.head(3).itertuples()]
         more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
         return f"{said}; {', '.join(listed)}{more}" if listed else said
 
 
-def compare(rows: pd.DataFrame, old: OldReport, identity: Sequence[str], recipe: str,
-            target: str) -> Comparison:  # fmt: skip
+def compare(rows: pd.DataFrame, old: OldReport, identity: Sequence[str],
+            how: Mapping[str, str]) -> Comparison:  # fmt: skip
     """Compare the errors of a report with those of an older one.
 
     Where at least five, and half of the fewer rows, are of the same configuration, the differences
@@ -78,15 +89,17 @@ def compare(rows: pd.DataFrame, old: OldReport, identity: Sequence[str], recipe:
         Held-out rows of the new report.
     identity
         Columns that name a configuration.
-    recipe, target
-        What the new report is of.
+    how
+        ``recipe, target`` of the new report, and ``split, statistic, level``, which may differ, as
+        words.
 
     Raises
     ------
     InputError
         If the older report is of another recipe or target.
     """
-    for name, mine, theirs in (("recipe", recipe, old.recipe), ("target", target, old.target)):
+    for name in ("recipe", "target"):
+        mine, theirs = how[name], getattr(old, name)
         if theirs and theirs != mine:
             raise InputError(
                 f"{old.name}: its {name} is {theirs}, not {mine}", "compare like with like"
@@ -102,7 +115,7 @@ def compare(rows: pd.DataFrame, old: OldReport, identity: Sequence[str], recipe:
         overall, groups = _unpaired(new, then, by_name)
     return Comparison(
         old.name, paired, len(pairs), len(then), len(new), overall, groups,
-        _notes(new, then, pairs),
+        [*_asked_otherwise(old, how), *_notes(new, then, pairs)],
     )  # fmt: skip
 
 
@@ -153,7 +166,9 @@ def _change(rows: pd.DataFrame, level: float) -> dict[str, Any]:
     units = Units.of(rows)
     sums = drawn_sums(np.column_stack([rows.ape - rows.then, np.ones(len(rows))]), units)
     drawn = sums[:, 0] / sums[:, 1]
-    return _judged(len(rows), rows.then.mean(), rows.ape.mean(), drawn, level, units.number)
+    chance = by_flipping(unit_means((rows.ape - rows.then).to_numpy(dtype=float), units))
+    said = _verdict(chance, level, units.number, rows.ape.mean() - rows.then.mean())
+    return _judged(len(rows), rows.then.mean(), rows.ape.mean(), drawn, level) | said
 
 
 def _unpaired(
@@ -170,46 +185,67 @@ def _unpaired(
 
 def _difference(new: pd.DataFrame, old: pd.DataFrame, level: float) -> dict[str, Any]:
     """Change of the mean error between rows that are not the same."""
-    means, counts = [], []
+    means, each = [], []
     for place, rows in enumerate((new, old)):
         units = Units.of(rows)
         sums = drawn_sums(np.column_stack([rows.ape, np.ones(len(rows))]), units)
         drawn = sums[:, 0] / sums[:, 1]
         means.append(drawn if place else np.roll(drawn, 1))  # not the same draws in both
-        counts.append(units.number)
+        each.append(unit_means(rows.ape.to_numpy(dtype=float), units))
     drawn = means[0] - means[1]
-    return _judged(len(new), old.ape.mean(), new.ape.mean(), drawn, level, min(counts))
+    n_units = min(len(own) for own in each)
+    said = _verdict(by_exchanging(*each), level, n_units, new.ape.mean() - old.ape.mean())
+    return _judged(len(new), old.ape.mean(), new.ape.mean(), drawn, level) | said
 
 
-def _judged(n: int, old: float, new: float, drawn: np.ndarray, level: float,
-            n_units: int) -> dict[str, Any]:  # fmt: skip
+def _judged(n: int, old: float, new: float, drawn: np.ndarray, level: float) -> dict[str, Any]:
     change = {"n": n, "old": float(old), "new": float(new), "change": float(new - old)}
-    if n_units < MIN_UNITS:
-        nothing = {"low": math.nan, "high": math.nan, "share_better": math.nan}
-        return {**change, **nothing, "verdict": "not determined"}
     low, high = interval(drawn, level)
     better = float(np.mean((drawn < 0) + 0.5 * (drawn == 0)))
-    verdict = "better" if high < 0 else "worse" if low > 0 else "no change beyond noise"
-    return {**change, "low": low, "high": high, "share_better": better, "verdict": verdict}
+    return {**change, "low": low, "high": high, "share_better": better}
+
+
+def _verdict(chance: Chance, level: float, n_units: int, change: float) -> dict[str, Any]:
+    """What is said of a change; of few units nothing, not even an interval."""
+    if n_units < MIN_UNITS:
+        nothing = dict.fromkeys(("low", "high", "share_better"), math.nan)
+        return {**nothing, "verdict": "not determined"}
+    if chance.least > 1 - level:
+        return {"verdict": "not determined"}
+    if chance.p_value > 1 - level:
+        return {"verdict": "no change beyond noise"}
+    return {"verdict": "better" if change < 0 else "worse"}
 
 
 def _parts(
     rows: pd.DataFrame, by_name: Sequence[str]
 ) -> list[tuple[str, Any, pd.DataFrame, float]]:
-    """Groups of rows, and the level that each is judged at: all of one column share an error."""
-    found = []
+    """Groups of rows, and the level that each is judged at: all of them share an error."""
+    found: list[tuple[str, Any, pd.DataFrame]] = []
     for name in by_name:
         values = rows[name].astype(object)
         if not 1 < values.nunique() <= min(_MOST_GROUPS, len(rows) // 2):
             continue
-        parts = list(rows.groupby(values, sort=False, observed=True))
-        level = 1 - (1 - LEVEL) / len(parts)
-        found += [(GROUPINGS[name], value, part, level) for value, part in parts]
-    return found
+        if name == "fold" and values.astype(str).str.fullmatch(r"fold \d+ of \d+").all():
+            continue  # what chance put together says nothing
+        parts = rows.groupby(values, sort=False, observed=True)
+        found += [(GROUPINGS[name], value, part) for value, part in parts]
+    level = 1 - (1 - LEVEL) / max(len(found), 1)
+    return [(*one, level) for one in found]
 
 
 def _frame(groups: list[dict[str, Any]]) -> pd.DataFrame:
     return pd.DataFrame(groups, columns=["by", "value", *_FIGURES])
+
+
+def _asked_otherwise(old: OldReport, how: Mapping[str, str]) -> list[str]:
+    """Where two reports judge in other ways, which their models cannot help."""
+    pairs = [(name, getattr(old, name), how.get(name, "")) for name in ("split", "statistic")]
+    return [
+        f"the {name} was {theirs!r} then and is {mine!r} now: errors differ by that, too"
+        for name, theirs, mine in pairs
+        if theirs and mine and theirs != mine
+    ]
 
 
 def _notes(new: pd.DataFrame, old: pd.DataFrame, pairs: np.ndarray) -> list[str]:

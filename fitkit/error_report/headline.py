@@ -63,7 +63,7 @@ def _error(report: ErrorReport) -> str:
         told = report.below_floor and has_skill(report.skill) is not False
         text += ", so the error is below the noise" if told else ""
     worst, apart = worst_group(report.groups), scales_apart(report.groups)
-    text += f"; {apart}" if apart else ""
+    text += f". By scale: {apart}" if apart else ""
     return f"{text}. Worst: {worst}." if worst else f"{text}."
 
 
@@ -127,11 +127,13 @@ def scales_apart(groups: pd.DataFrame) -> str:
         if most.mape > _FAR_APART * least.mape:
             rising = sorted([least, most], key=lambda row: int(str(row.name)))
             told = [f"{format_share(row.mape)} {_place(by, row['value'])}" for row in rising]
-            return " and ".join(told)
+            return ", ".join(told)
     return ""
 
 
 def _place(by: str, value: object) -> str:
     if by == "scale step":
         return str(value)
-    return f"at {format_number(float(str(value)))} {by.removeprefix('n_')}"
+    unit = by.removeprefix("n_")
+    number = float(str(value))
+    return f"at {format_number(number)} {unit.removesuffix('s') if number == 1 else unit}"

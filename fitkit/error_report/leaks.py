@@ -19,7 +19,11 @@ _DIGITS = 15  # that a float holds
 _MIN_DIGITS = 3  # of fewer, a value says nothing
 _NEIGHBOURS = 20  # in the order of their times, that a run is compared with
 _RARE = 0.01  # pairs of unrelated runs that chance may name in a report
-_COARSE = 2  # values that three runs share, from which on the clock is too coarse to tell
+_EXACT = 12  # digits that no two runs share by chance
+_WINDOWS = (1, 2, 3, 6, 12, 24)  # nearest runs, by which it is judged how densely they lie
+_FEWEST = 3  # runs around, of fewer nothing is told
+_AROUND = 24  # nearest runs that tell how other values vary
+_MAX_PAIRS = 2_000  # agreeing pairs that are judged, those of most digits first
 _ALIKE = 1e-3  # difference of a phase that rounding may make
 _SHOWN = 3
 _WORDS = {
@@ -44,8 +48,8 @@ def same_figures(runs: pd.DataFrame, columns: Sequence[str]) -> list[Copy]:
 
     Two unrelated runs agree by chance, the more so the fewer digits were written and the closer
     times lie: a pair counts where the runs around it, spread as they are, would give such a pair
-    in less than a hundredth of such reports. Where several times are shared by three runs and
-    more, the clock is too coarse to tell.
+    in less than a hundredth of such reports. So a coarse clock proves nothing, while values of a
+    dozen digits and more are never equal by chance.
 
     Parameters
     ----------
@@ -57,95 +61,131 @@ def same_figures(runs: pd.DataFrame, columns: Sequence[str]) -> list[Copy]:
     present = [name for name in columns if name in runs]
     if "run_id" not in runs or not present:
         return []
-    sums = _Sums.of(runs[runs.run_id.notna()], present)
-    n_runs = len(sums.names)
-    if n_runs < 2 or sums.is_coarse:
-        return []
-    found = []
-    for shift in range(1, min(_NEIGHBOURS, n_runs - 1) + 1):
-        agree, near = sums.agree(shift)
-        for place in np.flatnonzero(agree):
-            one, other = sorted([sums.names[place], sums.names[place + shift]])
-            found.append(Copy(one, other, SAME_FIGURES))
-        if not near:
-            break
-    return found
+    found = [copy for alike in _alike(runs[runs.run_id.notna()], present) for copy in alike.copies]
+    return sorted(found)
 
 
-class _Sums(NamedTuple):
-    """Totals of the measured values of each run, sorted by the first of them.
+def _alike(runs: pd.DataFrame, columns: Sequence[str]) -> Iterator[_Alike]:
+    """Runs with as many rows as one another."""
+    codes, names = pd.factorize(runs.run_id, sort=True)
+    values = np.column_stack(
+        [pd.to_numeric(runs[name], errors="coerce").to_numpy(dtype=float, na_value=np.nan)
+         for name in columns]
+    )  # fmt: skip
+    n_rows = np.bincount(codes, minlength=len(names))
+    for n in np.unique(n_rows[n_rows > 0]):
+        chosen = np.flatnonzero(n_rows == n)
+        if len(chosen) < 2:
+            continue
+        own = np.isin(codes, chosen)
+        order = np.argsort(codes[own], kind="stable")
+        rows = np.nan_to_num(values[own][order]).reshape(len(chosen), n, len(columns))
+        # The order of rows is no matter: the largest value of a column first.
+        rows = -np.sort(-rows, axis=1).transpose(0, 2, 1).reshape(len(chosen), -1)
+        yield _Alike.of([str(names[int(place)]) for place in chosen], rows, int(n))
+
+
+class _Alike(NamedTuple):
+    """Runs of as many rows, sorted by the total of the first column.
 
     Attributes
     ----------
     names
         The runs.
-    totals, rounding
-        Seconds and what was rounded away from them, shape ``(runs, columns)``.
-    is_told
-        Whether any value of each run has digits enough to tell it from others.
+    values, rounding
+        What was measured and what was rounded away from it, shape ``(runs, values)``.
+    digits
+        With which each value is written.
     n_rows
         Rows of each run.
     """
 
     names: list[str]
-    totals: np.ndarray
+    values: np.ndarray
     rounding: np.ndarray
-    is_told: np.ndarray
-    n_rows: np.ndarray
+    digits: np.ndarray
+    n_rows: int
 
     @classmethod
-    def of(cls, runs: pd.DataFrame, columns: Sequence[str]) -> _Sums:
-        codes, names = pd.factorize(runs.run_id, sort=True)
-        values = np.column_stack(
-            [pd.to_numeric(runs[name], errors="coerce").to_numpy(dtype=float, na_value=np.nan)
-             for name in columns]
-        )  # fmt: skip
+    def of(cls, names: list[str], values: np.ndarray, n_rows: int) -> _Alike:
+        order = np.argsort(values[:, :n_rows].sum(axis=1), kind="stable")
+        values = values[order]
         digits = np.vectorize(_significant_digits, otypes=[float])(values)
         with np.errstate(divide="ignore", invalid="ignore"):
             exponent = np.floor(np.log10(np.abs(values)))
-        half = np.nan_to_num(0.5 * 10.0 ** (exponent - digits + 1), posinf=0.0, neginf=0.0)
-        totals, rounding = (np.zeros((len(names), len(columns))) for _ in range(2))
-        np.add.at(totals, codes, np.nan_to_num(values))
-        np.add.at(rounding, codes, half)
-        is_told = np.bincount(codes, (digits >= _MIN_DIGITS).any(axis=1), len(names)) > 0
-        order = np.argsort(totals[:, 0], kind="stable")
-        n_rows = np.bincount(codes, minlength=len(names))
-        return cls(
-            [str(names[place]) for place in order], totals[order], rounding[order],
-            is_told[order], n_rows[order],
-        )  # fmt: skip
+        rounding = np.nan_to_num(0.5 * 10.0 ** (exponent - digits + 1), posinf=0.0, neginf=0.0)
+        return cls([names[place] for place in order], values, rounding, digits, n_rows)
 
     @property
-    def is_coarse(self) -> bool:
-        _, counts = np.unique(self.totals, axis=0, return_counts=True)
-        return int((counts >= 3).sum()) >= _COARSE
+    def copies(self) -> Iterator[Copy]:
+        """Pairs that agree and would not by chance."""
+        for one, other in self._agreeing():
+            if self._by_chance(one, other) < _RARE:
+                first, second = sorted([self.names[one], self.names[other]])
+                yield Copy(first, second, SAME_FIGURES)
 
-    def agree(self, shift: int) -> tuple[np.ndarray, bool]:
-        """Which runs agree with that so many places further on; whether farther ones might."""
-        one, other = self.totals[:-shift], self.totals[shift:]
-        slack = np.maximum(self.rounding[:-shift], self.rounding[shift:]) + 1e-14 * np.abs(one)
-        near = np.abs(one - other) <= slack * (1 + 1e-9)
-        same = near.all(axis=1) & (self.n_rows[:-shift] == self.n_rows[shift:])
-        same &= self.is_told[:-shift] & self.is_told[shift:]
-        for place in np.flatnonzero(same):
-            same[place] = self.by_chance(int(place), slack[place]) < _RARE
-        return same, bool(near[:, 0].any())
+    def _agreeing(self) -> list[tuple[int, int]]:
+        """Places of pairs all of whose values agree, those that tell most first."""
+        total = self.values[:, : self.n_rows].sum(axis=1)
+        margin = self.rounding[:, : self.n_rows].sum(axis=1)
+        found: list[tuple[float, int, int]] = []
+        for shift in range(1, min(_NEIGHBOURS, len(total) - 1) + 1):
+            most = 2 * np.maximum(margin[:-shift], margin[shift:]) + 1e-14 * total[shift:]
+            if not (total[shift:] - total[:-shift] <= most).any():
+                break
+            slack = np.maximum(self.rounding[:-shift], self.rounding[shift:])
+            slack = slack * (1 + 1e-9) + 1e-14 * np.abs(self.values[:-shift])
+            agree = (np.abs(self.values[:-shift] - self.values[shift:]) <= slack).all(axis=1)
+            digits = np.minimum(self.digits[:-shift], self.digits[shift:]).max(axis=1)
+            agree &= digits >= _MIN_DIGITS
+            found += [(-digits[k], int(k), int(k) + shift) for k in np.flatnonzero(agree)]
+        return [(one, other) for _, one, other in sorted(found)[:_MAX_PAIRS]]
 
-    def by_chance(self, place: int, slack: np.ndarray) -> float:
-        """Pairs that agree within the slack, expected of as many unrelated runs.
+    def _by_chance(self, one: int, other: int) -> float:
+        """Pairs that agree as well, expected of as many unrelated runs.
 
-        In each column values are taken to lie as densely everywhere as around that run, and no
-        less so than spread over a factor of ten.
+        By how densely runs lie around the value that tells most; of other values, such as CPU time
+        beside the wall clock, only what they do not follow from that one, and of the two that tell
+        most: more are hardly independent.
         """
-        around = self.totals[max(place - _NEIGHBOURS, 0) : place + _NEIGHBOURS + 2]
-        # The first column is sorted, so that its neighbours are the nearest; a pair has no order.
-        usual = np.abs(self.totals[place]) * math.log(10)
-        # Of two runs alone nothing tells how others would lie.
-        spread = np.minimum(np.ptp(around, axis=0), usual) if len(around) > 2 else usual
-        n_pairs = len(self.names) / 2 * (len(around) - 1)
+        both = [one, other]
+        is_equal = np.array_equal(self.values[one], self.values[other])
+        if is_equal and self.digits[one].max() >= _EXACT:
+            return 0.0
+        value = self.values[both].mean(axis=0)
+        slack = self.rounding[both].max(axis=0)
         with np.errstate(divide="ignore", invalid="ignore"):
-            shares = np.where(usual > 0, np.minimum(2 * slack / spread, 1.0), 1.0)
-        return float(n_pairs * np.prod(shares))
+            relative = np.where(value > 0, slack / value, np.inf)
+        main = int(relative.argmin())
+        others = np.delete(self.values, both, axis=0)
+        away = np.abs(others[:, main] - value[main])
+        usual = len(self.names) / (value[main] * math.log(10))
+        density = max(_density(away), usual)
+        chance = len(self.names) * slack[main] * density
+        around = others[np.argsort(away, kind="stable")[:_AROUND]]
+        shares = [
+            self._share(around, value, slack, main, place)
+            for place in range(len(value)) if place != main and value[place] > 0
+        ]  # fmt: skip
+        return float(chance * np.prod(sorted(shares)[:2]))
+
+    def _share(
+        self, around: np.ndarray, value: np.ndarray, slack: np.ndarray, main: int, place: int
+    ) -> float:
+        """Share of the runs around that agree in one more value, in proportion to the main one."""
+        known = around[around[:, main] > 0]
+        if len(known) < _FEWEST:
+            return 1.0
+        away = np.abs(known[:, place] / known[:, main] - value[place] / value[main])
+        allowed = (slack[place] + slack[main] * value[place] / value[main]) / value[main]
+        return float(min(2 * allowed * _density(away) / len(known), 1.0))
+
+
+def _density(away: np.ndarray) -> float:
+    """Most values for each unit around a place, by the nearest ones; how far each is away."""
+    nearest = np.sort(away)
+    with np.errstate(divide="ignore"):
+        return max((n / (2 * nearest[n - 1]) for n in _WINDOWS if n <= len(nearest)), default=0.0)
 
 
 def _significant_digits(value: float) -> float:

@@ -82,7 +82,7 @@ def _document(path: Path) -> Mapping[str, Any]:
     if path.stat().st_size > _MAX_BYTES:
         _refuse(path, f"larger than {_MAX_BYTES >> 20} MiB")
     try:
-        document = json.loads(path.read_bytes().decode(), parse_constant=_no_number)
+        document = json.loads(path.read_bytes().decode("utf-8-sig"), parse_constant=_no_number)
     except UnicodeDecodeError:
         _refuse(path, "it is not UTF-8")
     except json.JSONDecodeError as error:

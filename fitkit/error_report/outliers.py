@@ -144,15 +144,32 @@ class _Case:
         return effect * residual > 0 and abs(effect) >= _PART * abs(residual)
 
     def _straggler(self) -> str:
-        typical = self.rows.measured_s.sum()
-        off = math.log(self.own.measured_s.sum() / typical)
-        repeated = "n_repeats" in self.rows and self.rows.n_repeats.min() > 1
-        if repeated and off > math.log1p(_MUCH * self.usual) and self._explains(off):
-            n = int(self.rows.n_repeats.min())
-            return f"straggler: {format_share(math.expm1(off))} longer than its {n} repetitions"
+        usual, n = self._repetitions()
+        off = math.log(self.own.measured_s.sum() / usual) if usual > 0 else 0.0
+        if abs(off) > math.log1p(_MUCH * self.usual) and self._explains(off):
+            times = f"than its {n} other repetitions" if n > 1 else "than its repetition"
+            if off > 0:
+                return f"straggler: {format_share(math.expm1(off))} longer {times}"
+            return f"unlike its repetitions: {format_share(-math.expm1(off))} shorter {times}"
         if self.straggling > 0 and self._explains(math.log1p(self.straggling)):
             return f"straggler: slow steps add {format_share(self.straggling)} to its time"
         return ""
+
+    def _repetitions(self) -> tuple[float, int]:
+        """What the run's other repetitions took, and how many there are; 0 if there are none.
+
+        The pooled time is no measure: of two repetitions it lies half-way to either.
+        """
+        runs = self.evidence.runs
+        if "run_id" not in runs:
+            return 0.0, 0
+        alike = np.isin(self.evidence.configuration, self.own.configuration)
+        alike &= (runs.run_id != self.run_id).to_numpy(dtype=bool, na_value=False)
+        times = runs[self.evidence.target].astype(float)[alike]
+        by_configuration = times.groupby(self.evidence.configuration[alike])
+        if by_configuration.ngroups < self.own.configuration.nunique():
+            return 0.0, 0
+        return float(by_configuration.median().sum()), int(by_configuration.size().min())
 
     def _trained(self) -> pd.DataFrame | None:
         """Rows of the runs that the fit of its fold had seen."""

@@ -30,7 +30,7 @@ def page_of(report: ErrorReport) -> ErrorPage:
     # What was measured in the same run is no feature: it is not known before.
     known = {*names, *BESIDE, *RECIPES[report.recipe].measured}
     features = [c for c in report.rows.columns if c not in known and _is_told(c)]
-    told = [c for c in features if len(report.rows[c].unique()) > 1]
+    told = [c for c in features if _varies(report.rows[c])]
     rows = report.rows[report.rows.predicted_s.notna()]
     judged = {"fitkit": report.overall, **report.baselines}
     baselines = pd.DataFrame([{"name": baseline_words(name), **f} for name, f in judged.items()])
@@ -78,6 +78,13 @@ def _changes(report: ErrorReport) -> pd.DataFrame:
     overall = {"by": "all", "value": "", **report.comparison.overall}
     rows = [overall, *report.comparison.groups.to_dict("records")]
     return pd.DataFrame(rows, columns=_CHANGE)
+
+
+def _varies(column: pd.Series) -> bool:
+    try:
+        return len(column.unique()) > 1
+    except TypeError:  # lists and the like are no feature
+        return False
 
 
 def _is_told(name: str) -> bool:

@@ -209,9 +209,9 @@ class ErrorReport:
         """
         if not isinstance(old, OldReport):
             old = read_report(old)
-        self.comparison = compare(
-            self.rows, old, self.configuration_columns, self.recipe, self.target
-        )
+        names = ("recipe", "target", "split", "statistic")
+        how = {name: str(getattr(self, name)) for name in names}
+        self.comparison = compare(self.rows, old, self.configuration_columns, how)
         return self.comparison
 
     # -- words -----------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -39,6 +40,13 @@ class Units(NamedTuple):
         return cls("row", np.arange(len(rows)), len(rows))
 
 
+def unit_means(values: np.ndarray, units: Units) -> np.ndarray:
+    """Mean of the rows of each unit."""
+    counts = np.bincount(units.codes, minlength=units.number)
+    found: np.ndarray = np.bincount(units.codes, values, units.number) / counts
+    return found
+
+
 def drawn_sums(values: np.ndarray, units: Units, n_draws: int = N_DRAWS) -> np.ndarray:
     """Sums of columns over units that are drawn with replacement, always the same draws.
 
@@ -62,6 +70,38 @@ def drawn_sums(values: np.ndarray, units: Units, n_draws: int = N_DRAWS) -> np.n
         chosen = draw.integers(units.number, size=units.number)
         sums[number] = np.bincount(chosen, minlength=units.number) @ by_unit
     return sums
+
+
+class Chance(NamedTuple):
+    """How often chance alone makes as large a difference, and how rarely it can at all."""
+
+    p_value: float
+    least: float
+
+
+def by_flipping(differences: np.ndarray) -> Chance:
+    """Two-sided test that differences of pairs scatter around zero: their signs drawn anew.
+
+    Draws with replacement of a few units that happen to lie on one side never leave it; signs do,
+    and of n units none is surer than 2^(1 - n).
+    """
+    n = len(differences)
+    flips = np.random.default_rng(0).choice([-1.0, 1.0], size=(N_DRAWS, n))
+    sums = np.abs(flips @ differences)
+    as_large = np.count_nonzero(sums >= abs(differences.sum()) * (1 - 1e-9))
+    return Chance((1 + as_large) / (1 + N_DRAWS), max(2.0 ** (1 - n), 1 / (1 + N_DRAWS)))
+
+
+def by_exchanging(one: np.ndarray, other: np.ndarray) -> Chance:
+    """Two-sided test that two samples have one mean: which is of which drawn anew."""
+    both, n = np.concatenate([one, other]), len(one)
+    draw = np.random.default_rng(0)
+    orders = np.argsort(draw.random((N_DRAWS, len(both))), axis=1)
+    sums = both[orders[:, :n]].sum(axis=1)
+    apart = np.abs(sums / n - (both.sum() - sums) / len(other))
+    as_large = np.count_nonzero(apart >= abs(one.mean() - other.mean()) * (1 - 1e-9))
+    least = 1 / math.comb(len(both), n)
+    return Chance((1 + as_large) / (1 + N_DRAWS), max(least, 1 / (1 + N_DRAWS)))
 
 
 def interval(drawn: np.ndarray, level: float = LEVEL) -> tuple[float, float]:

@@ -24,7 +24,7 @@ from fitkit.report.scale_axes import knee_lines, scale_axis
 from fitkit.report.series import scale_words
 
 SERIES_WIDTH = 44
-MAX_CHANGES = 4  # of the largest part that are told one by one
+MAX_CHANGES = 3  # of the largest part that are told one by one
 UNKNOWN_SCALE = "scale not known"
 REACH = 3.0  # times that a spread or an ideal time may lie beyond all measured ones
 
@@ -52,7 +52,7 @@ def time_over_scale(curves: pd.DataFrame, scale: str, knees: pd.DataFrame) -> Ch
     layout = chart_layout(
         xaxis=scale_axis(known["at"], scale), yaxis=yaxis | {"title": {"text": "time"}}
     )
-    caption = " ".join(filter(None, [_growth(known, scale), *_said(knees), _SIGNS]))
+    caption = " ".join(filter(None, [_growth(known, scale), *_said(knees)]))
     words = f"Line chart, time over {scale.replace('_', ' ')}. {caption}"
     return Chart({"data": traces, "layout": layout}, 420, words, caption)
 
@@ -65,15 +65,11 @@ def counted_scale(at: float, scale: str) -> str:
     return f"{format_number(at)} {words.removesuffix('s') if at == 1 else words}"
 
 
-_SIGNS = (
-    "Marks are the median of the runs, 90 % of them lie on the upright lines; "
-    "dashed is what ideal scaling from the smallest scale would take."
-)
-
-
 def _said(knees: pd.DataFrame) -> list[str]:
-    texts = (clip(text, 200) for text in knees.get("text", ()) if text)
-    return [f"{text[:1].upper()}{text[1:]}." for text in texts]
+    """What was found; the table below says what was not, and why."""
+    texts = (clip(text, 200) for text in knees.get("text", ()))
+    texts = (text for text in texts if text and not text.startswith("not determined"))
+    return [f"Where scaling stops: {text}." for text in texts]
 
 
 def _ends(curves: pd.DataFrame) -> tuple[float, float]:
@@ -140,8 +136,8 @@ def _growth(curves: pd.DataFrame, scale: str) -> str:
         f"{clip(start.series, 80)}: from {format_number(float(start['at']))} to "
         f"{format_number(float(end['at']))} {what} the time goes from "
         f"{format_quantity(float(start.measured_s), 's')} to "
-        f"{format_quantity(float(end.measured_s), 's')}; ideal would be "
-        f"{format_quantity(float(end.ideal_s), 's')}."
+        f"{format_quantity(float(end.measured_s), 's')} ({_runs(start.n_runs)}, then "
+        f"{_runs(end.n_runs)}); ideal would be {format_quantity(float(end.ideal_s), 's')}."
     )
 
 
@@ -208,7 +204,7 @@ def _left(known: pd.DataFrame, scale: str) -> str:
     )
     low = first[first.efficiency.lt(0.5)]
     if len(low) and len(first) > 1:
-        text += f"; it first falls below half at {format_number(float(low['at'].iloc[0]))}"
+        text += f"; it first falls below one half at {format_number(float(low['at'].iloc[0]))}"
     return f"{text}. 100 % is the speed that the smallest scale promises."
 
 
@@ -244,7 +240,10 @@ def largest_parts(use: pd.DataFrame, scale: str) -> str:
         for _, part in largest.groupby(spans, sort=False)
     ]
     if len(said) > MAX_CHANGES:
-        said = [said[0], f"{len(said) - 2} changes", said[-1]]
+        counts = largest.part.value_counts(sort=False)
+        most = counts.sort_values(ascending=False, kind="stable").head(2)
+        shares = " and ".join(f"{clip(part)} at {n}" for part, n in most.items())
+        said = [f"it changes {len(said) - 1} times: {shares} of {len(largest)} scales"]
     last = largest.iloc[-1]
     share = format_share(float(last.share))
     where = f" at {format_number(float(last['at']))}" if last["at"] and len(largest) > 1 else ""
@@ -274,6 +273,5 @@ def growth_of_parts(use: pd.DataFrame, scale: str) -> str:
     places = [counted_scale(float(at), scale) for at in (wide.index[0], wide.index[-1])]
     return (
         f"In all {ends[0]} at {places[0]} and {ends[1]} at {places[1]}. "
-        f"{clip(part).capitalize() if part.islower() else clip(part)} changes most: from "
-        f"{parts[0]} to {parts[1]}."
+        f"What changes most is {clip(part)}: from {parts[0]} to {parts[1]}."
     )

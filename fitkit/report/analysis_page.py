@@ -49,10 +49,13 @@ class AnalysisPage:
         ``view, series, scale, at, bottleneck, share, low, high, runner_up, runner_up_share,
         is_clear, n_runs``.
     crossings
-        ``view, series, words``: where a part passes half of the whole.
+        ``view, series, part, after, share_after, n_after, reached, share_reached, n_reached, kind,
+        is_clear``: where a part passes half of the whole.
     efficiency
         ``view, series, scale, at, n_runs, measured_s, low_s, high_s, ideal_s, speedup, efficiency,
         efficiency_low, efficiency_high, throughput``.
+    jumps
+        ``view, words``: between which scales most curves lose most.
     knees
         ``view, series, name, at, low, high, text``: where scaling stops, and what is said of it.
     exposed
@@ -89,6 +92,7 @@ class AnalysisPage:
     bottlenecks: pd.DataFrame = field(default_factory=_nothing)
     crossings: pd.DataFrame = field(default_factory=_nothing)
     efficiency: pd.DataFrame = field(default_factory=_nothing)
+    jumps: pd.DataFrame = field(default_factory=_nothing)
     knees: pd.DataFrame = field(default_factory=_nothing)
     exposed: pd.DataFrame = field(default_factory=_nothing)
     outliers: pd.DataFrame = field(default_factory=_nothing)

@@ -11,6 +11,13 @@ import pandas as pd
 
 from fitkit.display import clip, format_share
 from fitkit.report import ErrorPage, bar_figures, figures
+from fitkit.report.analysis_captions import (
+    SIGNS,
+    drawn_of,
+    exposed_words,
+    means_beside,
+    no_batch_kept,
+)
 from fitkit.report.analysis_figures import (
     efficiency_over_scale,
     growth_of_parts,
@@ -35,6 +42,7 @@ from fitkit.report.analysis_tables import (
     use_table,
 )
 from fitkit.report.figures import Chart
+from fitkit.report.part_looks import REST_OF_STEP, painted, part_name
 from fitkit.report.ranking import ranked, unlike
 from fitkit.report.scaling_figures import scaling, stacked
 from fitkit.report.series import CURVES, curves, scale_of, scale_words
@@ -50,7 +58,7 @@ MAX_KINDS = 9  # of layers
 STATIC_POINTS = 1_200
 PARTS = (
     "initialisation", "I/O", "compute", "communication", "wait", "evaluation", "checkpoint",
-    "teardown", "training", "unexplained",
+    "teardown", "training", REST_OF_STEP, "unexplained",
 )  # fmt: skip
 NAMES = {"run": "a whole run", "step": "a step"}
 
@@ -83,7 +91,7 @@ def sections(page: AnalysisPage, static: bool) -> list[Section]:
         ("scaling", "Time over the scale", _scaling),
         ("time", "Where the time goes", _time),
         ("efficiency", "Efficiency", _efficiency),
-        ("communication", "Communication that nothing hides", _exposed),
+        ("communication", "Communication of a step", _exposed),
         ("outliers", "Runs and ranks that stand out", _outliers),
         ("drift", "Drift of the machine", _drift),
         ("layers", "Layers that cost most", _layers),
@@ -123,7 +131,7 @@ def _views(frame: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
 
 
 def _scaling(page: AnalysisPage, static: bool) -> list[Block]:
-    blocks = []
+    blocks: list[Block] = []
     for of, part in _views(page.efficiency):
         scale, chosen = _chosen(part, MAX_SERIES, page.first)
         knees = page.knees[page.knees["view"] == of] if len(page.knees) else page.knees
@@ -131,20 +139,29 @@ def _scaling(page: AnalysisPage, static: bool) -> list[Block]:
         chart = time_over_scale(chosen, scale, drawn)
         tables = [knee_table(knees, ranked(part, page.first), static)] if len(knees) else []
         if chart:
-            said = efficiency_table(part, chosen, static)
-            blocks.append(Block(f"Of {NAMES[of]}", {f"{of} over the scale": chart}, [said], tables))
+            said = [chart.caption, *_jumps(page, of), drawn_of(chosen, part, bool(page.first))]
+            said += [] if blocks else [SIGNS]
+            chart = chart._replace(caption=" ".join(filter(None, said)))
+            told = efficiency_table(part, chosen, static)
+            blocks.append(Block(f"Of {NAMES[of]}", {f"{of} over the scale": chart}, [told], tables))
     return blocks
+
+
+def _jumps(page: AnalysisPage, view: str) -> list[str]:
+    if page.jumps.empty:
+        return []
+    return [f"{words}." for words in page.jumps.words[page.jumps["view"] == view]]
 
 
 def _time(page: AnalysisPage, static: bool) -> list[Block]:
     blocks = []
     for view, found in _views(page.use):
         use = found.assign(at=found["at"].fillna(0.0))  # where no log tells the scale
+        use = use.assign(part=[part_name(str(part), view) for part in use.part])
         names = ranked(use, page.first)
-        drawn = unlike(names)[:MAX_STACKED]
-        order = _parts(use[use.series.isin(drawn)])
+        drawn = unlike([name for name in names if name in _divided(use)])[:MAX_STACKED]
         for number, name in enumerate(drawn, start=1):
-            block = _stack(use[use.series == name], order, f"{view}, curve {number}")
+            block = _stack(use[use.series == name], page, f"{view}, curve {number}")
             blocks.append(block._replace(heading=f"Of {NAMES[view]}: {clip(name, 120)}"))
         tables = [
             build(frame[frame["view"] == view], names, static)
@@ -154,21 +171,27 @@ def _time(page: AnalysisPage, static: bool) -> list[Block]:
             if len(frame) and frame["view"].eq(view).any()
         ]  # fmt: skip
         blocks.append(Block(tables=tables))
-    return blocks
+    return [block for block in blocks if block.drawn or block.tables]
+
+
+def _divided(use: pd.DataFrame) -> set[str]:
+    """Curves of which more than one part can be seen: one alone is always all of it."""
+    seen = use[use.share.abs() >= LEAST_SHARE].groupby("series").part.nunique()
+    return set(seen.index[seen > 1])
 
 
 def _parts(use: pd.DataFrame) -> list[str]:
-    """Parts that can be seen, in one order for all charts, so that a colour means the same."""
+    """Parts that can be seen, in the same order in every chart."""
     sizes = use.groupby(use.part.astype(str)).share.max()
     seen = set(sizes.index[sizes.ge(LEAST_SHARE)])
     return [*(name for name in PARTS if name in seen), *sorted(seen - set(PARTS))]
 
 
-def _stack(use: pd.DataFrame, order: Sequence[str], name: str) -> Block:
+def _stack(use: pd.DataFrame, page: AnalysisPage, name: str) -> Block:
     """Shares and seconds of one curve; of many scales an even selection is drawn."""
     scale, places = str(use.scale.iloc[0]), np.unique(use["at"].astype(float))
     kept = np.linspace(0, len(places) - 1, min(len(places), MAX_SCALES)).round().astype(int)
-    drawn = use[use["at"].isin(places[kept])]
+    drawn, order = use[use["at"].isin(places[kept])], _parts(use)
     # Plotly stacks nothing on what is missing.
     wide = share_rows(drawn, scale, order).clip(lower=0).fillna(0.0)
     shares = bar_figures.breakdown_bars(wide)
@@ -181,11 +204,20 @@ def _stack(use: pd.DataFrame, order: Sequence[str], name: str) -> Block:
     if shares:
         # On a telephone the legend needs the room of a few bars.
         height = max(shares.height, LEAST_HEIGHT)
-        shares = shares._replace(height=height, caption=largest_parts(use, scale))
+        caption = " ".join(filter(None, [largest_parts(use, scale), _selected(places, scale)]))
+        shares = painted(shares._replace(height=height, caption=caption))
     if seconds:
-        seconds = seconds._replace(caption=growth_of_parts(use, scale))
+        said = [growth_of_parts(use, scale), no_batch_kept(use)]
+        said.append(means_beside(use, page.efficiency, scale))
+        seconds = painted(seconds._replace(caption=" ".join(filter(None, said))))
     charts = {f"shares of a {name}": shares, f"seconds of a {name}": seconds}
     return Block("", charts, [use_table(use, scale)])
+
+
+def _selected(places: np.ndarray, scale: str) -> str:
+    if len(places) <= MAX_SCALES:
+        return ""
+    return f"{MAX_SCALES} of {len(places)} numbers of {scale_words(scale)} are drawn."
 
 
 def _efficiency(page: AnalysisPage, static: bool) -> list[Block]:
@@ -199,20 +231,17 @@ def _efficiency(page: AnalysisPage, static: bool) -> list[Block]:
 
 
 def _exposed(page: AnalysisPage, static: bool) -> list[Block]:
+    """Of several workers; one alone waits for nobody."""
     if page.exposed.empty:
         return []
     found = page.exposed.sort_values("exposed_share", ascending=False, kind="stable")
-    shown = found.drop_duplicates("label").head(MAX_SETUPS).set_index("label")
+    several = found[found.n_workers.gt(1)]
+    shown = several.drop_duplicates("label").head(MAX_SETUPS).set_index("label")
     seconds = shown[["comm_s", "wait_s"]].astype(float).div(shown.step_s.astype(float), axis=0)
     shares = seconds.fillna(0).clip(lower=0).set_axis(["communication", "wait"], axis=1)
-    chart = bar_figures.breakdown_bars(shares)
+    chart = bar_figures.breakdown_bars(shares.loc[:, shares.gt(0).any()])
     if chart:
-        worst = shown.iloc[0]
-        said = (
-            "Share of a step in which nothing but communication goes on, or a rank waits. Most: "
-            f"{clip(shown.index[0], 100)}, {format_share(float(worst.exposed_share))}."
-        )
-        chart = chart._replace(caption=said)
+        chart = painted(chart._replace(caption=exposed_words(found, shown)))
     return [Block("", {"communication": chart}, [], [exposed_table(found, static)])]
 
 

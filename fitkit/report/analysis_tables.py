@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
+from fitkit.report.part_looks import part_name
 from fitkit.report.series import scale_words
 from fitkit.report.tables import FRACTIONS, Table, table
 
@@ -13,7 +14,8 @@ MAX_ROWS = {False: 60, True: 25}
 MAX_SOURCES = {False: 200, True: 60}
 MAX_LAYERS = {False: 25, True: 15}
 SHARES = FRACTIONS | {
-    "runner_up_share", "from_share", "to_share", "efficiency", "efficiency_low", "efficiency_high",
+    "runner_up_share", "share_after", "share_reached", "from_share", "to_share", "efficiency",
+    "efficiency_low", "efficiency_high",
     "exposed_share", "off", "rate", "excess", "lag", "drift", "drift_low", "drift_high",
 }  # fmt: skip
 # column: heading, what it means
@@ -32,16 +34,27 @@ WORDS = {
     "throughput": ("samples/s", ""),
     "from_share": ("low", "end of the 90 % interval of the share"),
     "to_share": ("high", "end of the 90 % interval of the share"),
+    "bottleneck": ("takes most", ""),
     "runner_up": ("next", "what takes second most"),
     "runner_up_share": ("its share", ""),
-    "is_clear": ("clear", "the intervals of the two do not overlap"),
+    "is_clear": (
+        "clear",
+        "intervals of the two lie apart or, of fewer than 3 runs, one is twice the other",
+    ),
+    "part": ("part", ""),
+    "after": ("after", "last scale at which it takes at most half"),
+    "share_after": ("share", "at that scale"),
+    "n_after": ("runs", "at that scale"),
+    "reached": ("reached", "next scale, from which on it takes more"),
+    "share_reached": ("share", "at that scale"),
+    "n_reached": ("runs", "at that scale"),
     "label": ("set-up", ""),
     "n_workers": ("workers", ""),
     "step_s": ("step", ""),
-    "comm_s": ("communication", "that nothing hides"),
+    "comm_s": ("communication", "of a step, beside which no computing was timed"),
     "wait_s": ("wait", "for other ranks"),
-    "hidden_s": ("hidden", "communication beside which devices compute"),
-    "exposed_share": ("share", "communication that nothing hides, of the step"),
+    "hidden_s": ("hidden", "communication beside which devices compute; – if no log tells"),
+    "exposed_share": ("share", "communication of the step"),
     "usual_s": ("repetitions", "median of the other runs of the same configuration"),
     "off": ("differs by", "from its repetitions"),
     "n": ("of", "runs of this configuration"),
@@ -56,11 +69,18 @@ WORDS = {
     "drift": ("drift", "from the first run to the last"),
     "drift_low": ("low", "of the drift, 90 % interval"),
     "drift_high": ("high", "of the drift, 90 % interval"),
-    "reason": ("what is said", ""),
+    "reason": ("answer", ""),
     "layer_type": ("kind", ""),
     "duration_s": ("time", "of a median call"),
     "share": ("share", ""),
 }
+
+
+_QUESTIONS = {
+    "fastest": "fastest scale", "knee": "where the step begins to grow",
+    "knee of step": "where the step begins to grow",
+    "knee of init": "where the start begins to grow",
+}  # fmt: skip
 
 
 def words_table(
@@ -107,6 +127,12 @@ def _in_order(found: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
 def bottleneck_table(found: pd.DataFrame, names: Sequence[str], static: bool) -> Table:
     """What takes most at each scale."""
     shown = _in_order(found, names).rename(columns={"low": "from_share", "high": "to_share"})
+    views = shown["view"].astype(str)
+    for name in ("bottleneck", "runner_up"):
+        parts = zip(shown[name], views, strict=True)
+        shown[name] = [
+            part_name(one, view) if isinstance(one, str) else None for one, view in parts
+        ]
     columns = ["series", "at", "bottleneck", "share", "from_share", "to_share", "runner_up",
                "runner_up_share", "is_clear", "n_runs"]  # fmt: skip
     most = MAX_ROWS[static]
@@ -115,12 +141,27 @@ def bottleneck_table(found: pd.DataFrame, names: Sequence[str], static: bool) ->
 
 
 def crossing_table(found: pd.DataFrame, names: Sequence[str], static: bool) -> Table:
-    """Where a part passes half of the whole."""
-    shown = _in_order(found, names).rename(columns={"words": "reason"})
+    """Where a part passes half of the whole; what is clear first."""
+    ordered = _in_order(found.assign(at=found.reached), names)
+    shown = ordered.sort_values("is_clear", ascending=False, kind="stable")
+    shown = shown.assign(
+        part=[
+            part_name(str(one), str(view))
+            for one, view in zip(shown.part, shown["view"], strict=True)
+        ],
+        kind=shown.kind.where(shown.kind != "crossing", "more than half"),
+    )
+    columns = ["series", "part", "kind", "after", "share_after", "n_after", "reached",
+               "share_reached", "n_reached", "is_clear"]  # fmt: skip
     most = MAX_ROWS[static] // 2
     note = capped(min(most, len(shown)), len(shown), "curves and parts")
+    words = {
+        **WORDS,
+        "kind": ("takes", "from the scale reached on"),
+        "is_clear": ("clear", "3 runs or more whose interval leaves one half out, or 3 scales"),
+    }
     caption = "Where a part passes half of the whole"
-    return words_table(caption, shown.head(most), ["series", "reason"], note)
+    return words_table(caption, shown.head(most), columns, note, words)
 
 
 def efficiency_table(found: pd.DataFrame, drawn: pd.DataFrame, static: bool) -> Table:
@@ -138,15 +179,27 @@ def knee_table(knees: pd.DataFrame, names: Sequence[str], static: bool) -> Table
     """What is said of where each curve stops scaling; what is determined first."""
     ordered = _in_order(knees.assign(found=knees["at"]).drop(columns="at"), names)
     shown = ordered.assign(_last=ordered.found.isna()).sort_values("_last", kind="stable")
-    shown = shown.rename(columns={"text": "reason", "name": "of"})
+    shown = shown.rename(columns={"text": "reason"})
+    shown["question"] = [_QUESTIONS.get(str(name), str(name)) for name in shown["name"]]
     most = MAX_ROWS[static] // 2
     note = capped(min(most, len(shown)), len(shown), "answers")
-    return words_table("Where scaling stops", shown.head(most), ["series", "of", "reason"], note)
+    return words_table(
+        "Where scaling stops", shown.head(most), ["series", "question", "reason"], note
+    )
 
 
 def exposed_table(found: pd.DataFrame, static: bool) -> Table:
     """Communication of each set-up."""
-    columns = ["label", "n_workers", "step_s", "comm_s", "wait_s", "hidden_s", "exposed_share"]
+    columns = [
+        "label",
+        "n_workers",
+        "n_runs",
+        "step_s",
+        "comm_s",
+        "wait_s",
+        "hidden_s",
+        "exposed_share",
+    ]
     most = MAX_ROWS[static]
     note = capped(min(most, len(found)), len(found), "set-ups")
     return words_table("Communication of a step", found.head(most), columns, note)
@@ -157,7 +210,12 @@ def outlier_table(found: pd.DataFrame, static: bool) -> Table:
     columns = ["run_id", "group", "of", "measured_s", "usual_s", "off", "n"]
     most = MAX_ROWS[static] // 2
     note = capped(min(most, len(found)), len(found), "runs")
-    words = {**WORDS, "run_id": ("run", ""), "of": ("time of", ""), "n": ("runs alike", "")}
+    words = {
+        **WORDS,
+        "run_id": ("run", ""),
+        "of": ("which time", ""),
+        "n": ("runs", "of this configuration"),
+    }
     shown = found.head(most)
     return words_table("Runs unlike their repetitions, farthest first", shown, columns, note, words)
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fitkit.dataset import Dataset
-from fitkit.diagnosis import SelectedRuns, bottlenecks, crossings, exposed, time_use
+from fitkit.diagnosis import SelectedRuns, bottlenecks, crossings, efficiency, exposed, time_use
 from fitkit.diagnosis.run_parts import run_parts
 from fitkit.diagnosis.step_parts import step_parts
 from fitkit.records import Phase, Run, SourceRow, Step
@@ -281,9 +281,53 @@ def test_what_does_not_pass_half_for_good_is_no_crossing(by_scale):
     assert crossings(made({"communication": by_scale})).empty
 
 
-def test_a_crossing_is_the_last_one_from_which_on_a_part_stays_above():
-    found = crossings(made({"communication": {1: 0.1, 2: 0.6, 4: 0.4, 8: 0.7, 16: 0.9}}))
-    assert found[["after", "reached"]].to_numpy().tolist() == [[4, 8]]
+def test_a_part_that_goes_above_half_and_below_again_has_no_crossing():
+    hovering = {1: 0.1, 2: 0.46, 4: 0.52, 8: 0.48, 16: 0.53}
+    row = crossings(made({"communication": hovering})).iloc[0]
+    assert (row.kind, row.after, row.reached, row.is_clear) == ("around half", 1, 2, False)
+    assert row.words == (
+        "communication takes around half of the total from 2 nodes on: more at 2 of 4 scales, "
+        "46.0 % to 53.0 %"
+    )
+    mostly = {1: 0.1, 2: 0.6, 4: 0.4, 8: 0.7, 16: 0.9}
+    row = crossings(made({"communication": mostly})).iloc[0]
+    assert row.kind == "mostly above half"
+    assert row.words == (
+        "communication takes more than half of the total at 3 of 4 scales from 2 nodes on: 40.0 % "
+        "to 90.0 %"
+    )
+
+
+def test_three_scales_on_either_side_make_a_crossing_of_single_runs_clear():
+    sides = {1: 0.1, 2: 0.2, 3: 0.3, 4: 0.7, 5: 0.6, 6: 0.8}
+    single = {"n_runs": 1, "low": np.nan, "high": np.nan}
+    assert crossings(made({"wait": sides}, **single)).is_clear.all()
+    assert not crossings(made({"wait": sides | {3: 0.46}}, **single)).is_clear.any()
+
+
+def test_runs_of_a_curve_are_compared_as_if_of_as_many_samples(tmp_path):
+    """One run of twice the epochs: its training counts half, its start as it is."""
+    records = []
+    for n, epochs in ((1, 2), (2, 1), (4, 1)):
+        facts = {"n_workers": n, "global_batch": 8.0, "local_batch": 8.0 / n}
+        name = f"r{n}"
+        train = 100.0 * epochs
+        records += [
+            Run(name, "s", network="net", **facts),
+            Phase(name, "total", 10.0 + train, 0),
+            Phase(name, "init", 10.0, 0),
+            Phase(name, "train", train, 0),
+            Phase(name, "epoch", train, 0, parent="train", n=epochs),
+            Step(name, 0, 5 * epochs, train),
+        ]
+    store = stored(tmp_path, records)
+    use = time_use(store)
+    first = use[use["at"] == 1].set_index("part")
+    assert first.seconds["initialisation"] == pytest.approx(10.0)
+    assert first.seconds["training"] == pytest.approx(100.0)
+    found = efficiency(store, "run")
+    wholes = use.groupby("at").seconds.sum()
+    assert wholes.tolist() == pytest.approx(found.sort_values("at").measured_s.tolist())
 
 
 def test_a_crossing_says_where_it_is_unsure():

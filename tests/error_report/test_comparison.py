@@ -29,7 +29,7 @@ def before(rows, recipe="step"):
 
 
 def compared(new, old, **arguments):
-    return compare(new, before(old, **arguments), _NAMES, "step", "step_s")
+    return compare(new, before(old, **arguments), _NAMES, {"recipe": "step", "target": "step_s"})
 
 
 class TestPaired:
@@ -69,6 +69,35 @@ class TestPaired:
         now = then.assign(measured_s=[1.5] * 4 + [1.0] * 6)
         (note,) = compared(now, then).notes
         assert note == "4 of 10 common configurations have other measured times than then"
+
+    @pytest.mark.parametrize("n", [5, 20])
+    def test_two_reports_of_the_same_model_seldom_differ(self, n):
+        """Fresh noise in five groups: one of twenty may be named, by its level."""
+        draw = np.random.default_rng(4)
+        device, named = np.repeat(list("abcde"), n), 0
+        for _ in range(40):
+            pair = [judged(draw.uniform(0.0, 0.2, 5 * n), device) for _ in range(2)]
+            named += compared(*pair).groups.verdict.isin(["better", "worse"]).any()
+        assert named <= 6  # 2 expected; more than 6 in less than one of a hundred
+
+    def test_few_pairs_on_one_side_are_not_determined(self):
+        found = compared(judged([0.2] * 20, list("abcd") * 5), judged([0.1] * 20, list("abcd") * 5))
+        assert found.overall["verdict"] == "worse"
+        assert set(found.groups.verdict) == {"not determined"}
+
+    def test_what_changed_most_is_named_first(self):
+        errors = np.random.default_rng(5).uniform(0.1, 0.12, 80)
+        device = np.repeat(list("abcd"), 20)
+        more = np.select([device == letter for letter in "abcd"], [0.01, 0.02, 0.5, 0.03])
+        found = compared(judged(errors + more, device), judged(errors, device))
+        assert "worse; device c worse, device d worse" in found.text
+
+    def test_that_something_else_was_asked_is_said(self):
+        how = {"recipe": "step", "target": "step_s", "split": "4 folds", "statistic": "min"}
+        rows = judged([0.1] * 10)
+        old = OldReport("old.json", "step", "hold out x", "step_s", "median", _NAMES, rows)
+        notes = compare(rows, old, _NAMES, how).notes
+        assert [note.split(" was ")[0] for note in notes] == ["the split", "the statistic"]
 
 
 class TestUnpaired:
@@ -157,5 +186,5 @@ def test_odd_values_in_rows_do_not_stop_it(tmp_path):
     path.write_text(json.dumps({"rows": [row, {"predicted_s": None}] * 9}), encoding="utf-8")
     old = read_report(path)
     assert len(old.rows) == 9
-    found = compare(judged([0.1] * 9), old, _NAMES, "step", "step_s")
+    found = compare(judged([0.1] * 9), old, _NAMES, {"recipe": "step", "target": "step_s"})
     assert found.n_common == 0

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 import fitkit
+from fitkit.display import format_share
 from fitkit.error_report.evidence import Evidence, straggler_costs
 from fitkit.error_report.outliers import run_totals, worst_runs
 from fitkit.splits import Fold
@@ -50,10 +51,24 @@ def test_a_straggler_is_slower_than_its_own_repetitions():
     rows, evidence = case([1, 1, [1, 1.01, 2], 1], [1, 1, 1, 1])
     found = worst_runs(rows, evidence)
     assert found.run_id[0] == "r4"
-    assert found.reason[0] == "straggler: 98.0 % longer than its 3 repetitions"
+    assert found.reason[0] == "straggler: 99.0 % longer than its 2 other repetitions"  # 2 / 1.005
     # All three are slow: it is not the run.
     rows, evidence = case([1, 1, [2, 2.01, 2.02], 1], [1, 1, 1, 1])
     assert reason(rows, evidence) == "none found"
+
+
+@pytest.mark.parametrize("factor", [1.2, 2.0, 10.0])
+def test_of_two_repetitions_one_may_stray_to_either_side(factor):
+    rows, evidence = case([1, 1, [1, factor], 1], [1, 1, 1, 1])
+    found = worst_runs(rows, evidence, 1)
+    assert found.run_id[0] == "r3"
+    longer = format_share(factor - 1)
+    assert found.reason[0] == f"straggler: {longer} longer than its repetition"
+    rows, evidence = case([1, 1, [1, 1 / factor], 1], [1, 1, 1, 1])
+    shorter = format_share(1 - 1 / factor)
+    assert (
+        reason(rows, evidence) == f"unlike its repetitions: {shorter} shorter than its repetition"
+    )
 
 
 def test_a_class_that_no_training_row_has():

@@ -10,12 +10,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fitkit.report.analysis_captions import drawn_of, means_beside, no_batch_kept
 from fitkit.report.analysis_figures import largest_parts, share_rows, time_over_scale
 from fitkit.report.analysis_page import AnalysisPage, analysis_charts, analysis_page
-from fitkit.report.analysis_sections import MAX_SERIES, sections
-from fitkit.report.analysis_tables import MAX_ROWS
+from fitkit.report.analysis_sections import MAX_SERIES, PARTS, sections
+from fitkit.report.analysis_tables import MAX_ROWS, crossing_table
+from fitkit.report.bar_figures import breakdown_bars
 from fitkit.report.figures import Chart
 from fitkit.report.glance import Tile
+from fitkit.report.part_looks import LOOKS, painted
 from fitkit.report.ranking import ranked, unlike
 
 NAN = float("nan")
@@ -114,7 +117,7 @@ def text_of(html: str) -> str:
 def test_parts_stand_in_the_order_of_the_questions(html: str) -> None:
     assert headings(html) == [
         "At a glance", "Read this first", "Time over the scale", "Where the time goes",
-        "Efficiency", "Communication that nothing hides", "Runs and ranks that stand out",
+        "Efficiency", "Communication of a step", "Runs and ranks that stand out",
         "Drift of the machine", "Layers that cost most", "What the parts leave unexplained",
         "Where the data come from", "What no log tells", "How to reproduce",
     ]  # fmt: skip
@@ -129,20 +132,23 @@ def test_what_has_no_data_is_left_out() -> None:
 
 def test_the_page_says_the_figures_of_the_frames(html: str) -> None:
     text = text_of(html)
-    assert "from 1 to 64 nodes the time goes from 700 s to 70 s; ideal would be 10.9 s" in text
+    assert (
+        "from 1 to 64 nodes the time goes from 700 s to 70 s (5 runs, then 5 runs); ideal" in text
+    )
+    assert "; ideal would be 10.9 s" in text
     # 700 / 64 / 70 of the ideal speed, and 700 / 8 / 140 at 8 nodes
     assert "at 64 nodes 15.6 % of the ideal speed is left" in text
-    assert "first falls below half at 64" in text
+    assert "first falls below one half at 64" in text
     assert (
         "Largest part: training from 1 to 8 nodes, then initialisation at 64 nodes (85.7 % at 64)."
         in text
     )
     assert "85.7 %" in text
     assert (
-        "In all 700 s at 1 node and 70 s at 64 nodes. Training changes most: from 640 s to 10 s."
-        in text
+        "In all 700 s at 1 node and 70 s at 64 nodes. What changes most is training: from 640 s "
+        "to 10 s." in text
     )
-    assert "Fastest at 8 nodes." in text
+    assert "Where scaling stops: fastest at 8 nodes." in text
     assert "Drift of the machine: log when it started" in text
 
 
@@ -248,3 +254,86 @@ def test_an_unknown_scale_is_shown_as_such() -> None:
     assert charts["shares of a run, curve 1"].figure["layout"]["yaxis"]["ticktext"] == [
         "scale not known"
     ]
+
+
+def test_a_part_has_one_colour_whatever_else_is_drawn() -> None:
+    parts = {"compute": 0.5, "communication": 0.3, "wait": 0.2}
+    colours = []
+    for names in (list(parts), ["communication"], ["wait", "communication", "a kernel"]):
+        shares = pd.DataFrame([{name: parts.get(name, 0.1) for name in names}], index=["run"])
+        chart = breakdown_bars(shares)
+        assert chart is not None
+        drawn = painted(chart).figure["data"]
+        looks = {t["name"]: (t["marker"]["color"], t["marker"]["pattern"]["shape"]) for t in drawn}
+        assert len(set(looks.values())) == len(names)
+        colours.append(looks["communication"])
+    assert colours == [LOOKS["communication"]] * 3
+    assert LOOKS["comm"] == LOOKS["communication"]
+    told = [look for name, look in LOOKS.items() if name in PARTS]
+    assert len(set(told)) == len(told) - 1  # training, and what it is called in a step
+
+
+def test_charts_without_parts_keep_their_colours() -> None:
+    chart = breakdown_bars(pd.DataFrame([{"Convolution": 0.6, "Dense": 0.4}], index=["net"]))
+    assert chart is not None
+    assert painted(chart) is chart
+
+
+def test_bars_that_differ_from_the_median_above_say_why() -> None:
+    use, times = use_frame("bert"), efficiency_frame("bert")
+    assert means_beside(use, times, "n_nodes") == ""
+    slower = use.assign(seconds=use.seconds.where(use["at"] != 8, use.seconds * 1.5), n_runs=4)
+    # 210 s instead of 140 s
+    said = means_beside(slower, times, "n_nodes")
+    assert said.startswith("Bars are means over the runs")
+    assert said.endswith("the median: 140 s at 8 nodes, here 210 s, of 4 of its 5 runs.")
+
+
+def test_steps_of_no_common_batch_are_told_of() -> None:
+    mixed = use_frame("bert").assign(view="step", kind="as measured", batch=NAN)
+    assert no_batch_kept(mixed) == "No batch is kept over these scales."
+    assert no_batch_kept(mixed.assign(kind="weak", batch=8.0)) == ""
+    assert no_batch_kept(mixed.assign(view="run")) == ""
+
+
+def test_curves_of_one_part_are_not_drawn_as_bars() -> None:
+    alone = use_frame("bert").query("part == 'training'").assign(share=1.0)
+    both = pd.concat([alone.assign(series="alone"), use_frame("bert")])
+    page = page_of("bert", use=both, first=["alone", "bert"])
+    block = next(s for s in sections(page, static=True) if s.name == "time").blocks[0]
+    assert block.heading.endswith("bert")
+    assert not [name for name in analysis_charts(page) if name.endswith("curve 2")]
+
+
+def test_why_only_some_curves_are_drawn_is_said() -> None:
+    every = pd.concat([efficiency_frame(f"net {n}") for n in range(9)], ignore_index=True)
+    said = drawn_of(every[every.series == "net 1"], every, False)
+    assert said.startswith("1 of 9 curves are drawn: those of most scales")
+    assert drawn_of(every, every, True) == ""
+    assert "as many samples" in drawn_of(every.assign(view="step"), every, False)
+
+
+def test_what_a_part_passes_is_a_table_of_figures() -> None:
+    crossing = {"view": "step", "series": "bert", "scale": "n_nodes", "part": "training",
+                "after": 40.0, "share_after": 0.452, "n_after": 1, "reached": 48.0,
+                "share_reached": 0.617, "n_reached": 2, "kind": "around half", "is_clear": False,
+                "words": "x"}  # fmt: skip
+    table = crossing_table(pd.DataFrame([crossing]), ["bert"], False)
+    assert [one.text for one in table.sections[0][1][0]] == [
+        "bert", "rest of the step", "around half", "40", "45.2 %", "1", "48", "61.7 %", "2", "no",
+    ]  # fmt: skip
+
+
+def test_communication_of_one_worker_is_not_drawn() -> None:
+    rows = [("one", 1, 0.68), ("two", 2, 0.5)]
+    exposed = pd.DataFrame([
+        {"label": label, "n_workers": n, "n_runs": 1, "step_s": 1.0, "comm_s": share,
+         "wait_s": NAN, "hidden_s": NAN, "exposed_share": share}
+        for label, n, share in rows
+    ])  # fmt: skip
+    chart = analysis_charts(page_of("bert", exposed=exposed))["communication"]
+    assert chart.figure["layout"]["yaxis"]["ticktext"] == ["two"]
+    assert "Most: two (50.0 %, 1 run)" in chart.caption
+    assert chart.caption.endswith("No log tells how much more computing hides.")
+    alone = analysis_charts(page_of("bert", exposed=exposed[:1]))
+    assert "communication" not in alone
