@@ -120,9 +120,14 @@ def repeat_spread(repeats: Sequence[np.ndarray]) -> float:
     repeats
         Positive seconds of the repetitions of each configuration, shapes ``(repetitions,)``.
     """
-    logs = [np.log(values) for values in repeats if len(values) > 1]
-    spreads = [np.subtract(*np.quantile(values, [0.9, 0.1])) for values in logs]
-    return float(np.exp(np.median(spreads))) if spreads else float("nan")
+    by_number: dict[int, list[np.ndarray]] = {}
+    for values in repeats:
+        if len(values) > 1:
+            by_number.setdefault(len(values), []).append(values)
+    # Those of equal numbers at once: one by one takes long of thousands.
+    logs = [np.log(np.array(alike)) for alike in by_number.values()]
+    spreads = [np.subtract(*np.quantile(rows, [0.9, 0.1], axis=1)) for rows in logs]
+    return float(np.exp(np.median(np.concatenate(spreads)))) if spreads else float("nan")
 
 
 class Choice(NamedTuple):

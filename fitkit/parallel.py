@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from functools import lru_cache
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from threadpoolctl import ThreadpoolController
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -50,7 +55,17 @@ def one_thread() -> Iterator[None]:
     threads wait for each other far longer than they save.
     """
     import scipy.linalg  # noqa: F401 - its library must be loaded to be held
-    from threadpoolctl import threadpool_limits
 
-    with threadpool_limits(1):
+    with _libraries(len(sys.modules)).limit(limits=1):
         yield
+
+
+@lru_cache(maxsize=1)
+def _libraries(n_modules: int) -> ThreadpoolController:
+    """The loaded libraries: looking for them takes longer than many a fit.
+
+    Whoever imports a module may load another one, so they are looked for again then.
+    """
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()

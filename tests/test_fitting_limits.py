@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import time
 import warnings
@@ -18,13 +19,28 @@ from fitkit.models.recipes import RECIPES
 EVERY_RECIPE = pytest.mark.parametrize("name", RECIPES)
 
 
-@pytest.fixture
-def frame(recipe_frame, name):
+def short(frame, name):
     """Of what takes long to fit as few rows as vary in all that varies."""
-    frame = recipe_frame(name)
     if name == "step":  # the last four are of groups of few runs
         frame = pd.concat([frame[:-4:2], frame[-4:]], ignore_index=True)
     return frame[::5].reset_index(drop=True) if name == "pipeline" else frame
+
+
+@pytest.fixture
+def frame(recipe_frame, name):
+    return short(recipe_frame(name), name)
+
+
+@pytest.fixture(scope="module")
+def estimator(recipe_frame):
+    """What is fitted to the frame of a recipe without some rows, as it is saved; fitted once."""
+
+    @functools.cache
+    def of(name, *left_out):
+        frame = short(recipe_frame(name), name).drop(index=[*left_out])
+        return fitted(frame, name)[0].to_dict()["estimator"]
+
+    return of
 
 
 def numeric(name, frame):
@@ -99,16 +115,15 @@ class TestFewRows:
 
 class TestTimes:
     @EVERY_RECIPE
-    def test_a_time_that_is_none_is_left_out_and_counted(self, frame, name):
+    def test_a_time_that_is_none_is_left_out_and_counted(self, frame, name, estimator):
         target = RECIPES[name].target
-        without, _ = fitted(frame.drop(index=3), name)
         takes_long = name in ("step", "pipeline", "run")
         values = [0.0] if takes_long else [0.0, -1.0, np.nan, np.inf, -np.inf]
         for seconds in values:
             frame.loc[3, target] = seconds
             model, _ = fitted(frame, name)
             assert len(model.notes) == 1
-            assert model.to_dict()["estimator"] == without.to_dict()["estimator"]
+            assert model.to_dict()["estimator"] == estimator(name, 3)
 
     @EVERY_RECIPE
     @pytest.mark.parametrize("seconds", [0.0, -1.0, np.nan, np.inf, -np.inf, 1e-300])
@@ -156,8 +171,7 @@ class TestFeatures:
             with pytest.raises(ValueError, match=f"column {column}: 'auto' is not a number"):
                 fitkit.fit(spoilt, name)
 
-    def test_a_row_that_lacks_a_feature_is_left_out_and_said(self, frame, name):
-        without, _ = fitted(frame.drop(index=3), name)
+    def test_a_row_that_lacks_a_feature_is_left_out_and_said(self, frame, name, estimator):
         for column in {*tried(name, frame)} - {*RECIPES[name].optional} - {"input_bytes"}:
             spoilt = frame.copy()
             spoilt.loc[3, column] = np.nan
@@ -165,7 +179,7 @@ class TestFeatures:
             assert model.notes == [
                 f"1 rows lack {column}, which others of their group have: left out"
             ]
-            assert model.to_dict()["estimator"] == without.to_dict()["estimator"]
+            assert model.to_dict()["estimator"] == estimator(name, 3)
 
     def test_a_row_that_lacks_what_need_not_be_known_counts(self, frame, name):
         for column in {*tried(name, frame)} & {*RECIPES[name].optional, "input_bytes"}:
@@ -237,13 +251,12 @@ class TestWords:
 @pytest.mark.parametrize(
     ("name", "n_rows"), [(name, 1_000_000 if name == "phases" else 100_000) for name in RECIPES]
 )
-def test_many_repetitions_are_pooled_within_seconds(frame, name, n_rows):
+def test_many_repetitions_are_pooled_within_seconds(frame, name, n_rows, estimator):
     repeats = -(-n_rows // len(frame))
     many = frame.loc[np.tile(frame.index, repeats)].reset_index(drop=True)
-    few, _ = fitted(frame, name)
     begin = time.process_time()
     model = fitkit.fit(many, name, statistic="median")
     assert time.process_time() - begin < n_rows / 20_000 + 5
     assert model.provenance["n_rows"] >= n_rows
     assert model.provenance["n_configurations"] == len(frame)
-    assert model.to_dict()["estimator"] == few.to_dict()["estimator"]
+    assert model.estimator.to_dict() == estimator(name)

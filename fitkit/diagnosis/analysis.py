@@ -15,13 +15,14 @@ from fitkit.dataset import Dataset
 from fitkit.diagnosis.answers import count, findings, headline, main_bottleneck, tiles
 from fitkit.diagnosis.gathering import FRAMES, gather
 from fitkit.diagnosis.plain_words import plain_words
-from fitkit.diagnosis.selected import select
+from fitkit.diagnosis.selected import SelectedRuns, measured, select
 from fitkit.diagnosis.telling import told_first, why_this
 from fitkit.display import Summary, Table, format_number, format_share
 from fitkit.error_report import ErrorReport, plain_json
 from fitkit.error_report.page import page_of
 from fitkit.error_report.plain import records, write
 from fitkit.error_report.provenance import provenance
+from fitkit.errors import FitError
 from fitkit.report.analysis_page import AnalysisPage, analysis_charts, analysis_page
 from fitkit.report.glance import Tile
 from fitkit.report.part_looks import part_name
@@ -308,5 +309,14 @@ def analyse(
         provenance=provenance(runs, runs.run_ids),
         untold=untold,
         errors=errors,
-        notes=notes,
+        notes=[*notes, *_left_out(runs)],
     )
+
+
+def _left_out(runs: SelectedRuns) -> list[str]:
+    """Runs that are not compared with the others, and why."""
+    try:
+        notes = measured(runs, "run").notes
+    except FitError:  # no log times whole runs
+        return []
+    return [f"{note}." for note in notes if note.endswith(("left out", "not compared with them"))]

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _NAME = 90  # characters of a curve in a sentence
 _SHORT = 48  # in a tile
+_DIVIDED = 0.5  # of a whole, from which on its parts are meant to add up to it
 _FEW = 4  # scales between which much may lie
 WHOLE = {"run": "the total", "step": "the step"}
 
@@ -100,11 +101,25 @@ def _efficiency_sentence(analysis: Analysis) -> str:
     row = found[0]
     what = "whole runs are" if row["view"] == "run" else "steps are"
     return (
-        f"At {counted_scale(row['at'], row['scale'])} {what} "
-        f"{format_number(row['speedup'])} times as fast as at the smallest scale: "
+        f"At {counted_scale(row['at'], row['scale'])} {_faster(row, what)} as at the smallest "
+        f"scale: "
         f"{format_share(row['efficiency'])} of the ideal ({count(int(row['n_runs']), 'run')}; "
         f"{clip(row['series'], _NAME)})."
     )
+
+
+def _faster(row: Mapping[Any, Any], what: str = "") -> str:
+    """How much more is done in a time; a step that grows with the scale does not get shorter."""
+    times = f"{format_number(row['speedup'])} times"
+    if row["view"] == "run" or row["kind"] == "strong":
+        return f"{what} {times} as fast".strip()
+    return f"{'training does ' if what else ''}{times} as many samples a second"
+
+
+def _same_work(row: Mapping[Any, Any]) -> str:
+    """What the efficiency of whole runs takes for granted, if no log counts their samples."""
+    is_counted = row["view"] != "run" or math.isfinite(row["throughput"])
+    return "" if is_counted else "if all did the same work: no log counts their samples"
 
 
 def _layer_sentence(analysis: Analysis) -> str:
@@ -210,17 +225,26 @@ def _stops(analysis: Analysis) -> Iterator[Tile]:
     names = [*ranked(analysis.efficiency, analysis.first), *knees.series]
     series = next(name for name in names if name in set(knees.series))
     own = knees[knees.series == series]
-    is_last = own["name"].eq("fastest")
-    row = (own[is_last] if is_last.any() else own).iloc[0]
+    row = _most_telling(own)
     of_curve = analysis.efficiency
     of_curve = of_curve[(of_curve.series == series) & (of_curve["view"] == row["view"])]
-    answer = f"at {format_number(float(row['at']))}" if math.isfinite(row["at"]) else ""
+    where = "at" if row["name"] == "fastest" else "knee at"
+    answer = f"{where} {format_number(float(row['at']))}" if math.isfinite(row["at"]) else ""
     if not answer:
         answer = "not up to " + format_number(float(row["n_max"])) if row["status"] == "none" \
             else "not determined"  # fmt: skip
     text = plain_words(str(row["text"])).removeprefix("not determined: ")
     said = [text, _few_scales(of_curve), _spoken_of(analysis, series)]
     yield Tile("Where does scaling stop?", answer, "; ".join(filter(None, said)))
+
+
+def _most_telling(own: pd.DataFrame) -> pd.Series:
+    """Of what is said of a curve: its fastest scale, its knee, or that there is neither."""
+    is_last, is_found = own["name"].eq("fastest"), own["at"].notna()
+    for rows in (own[is_last & is_found], own[is_found], own[is_last]):
+        if len(rows):
+            return rows.iloc[0]
+    return own.iloc[0]
 
 
 def _few_scales(of_curve: pd.DataFrame) -> str:
@@ -237,9 +261,9 @@ def _efficient(analysis: Analysis) -> Iterator[Tile]:
         return
     row = found[0]
     what = "whole runs" if row["view"] == "run" else "steps"
-    speed = f"{format_number(row['speedup'])} times as fast as at {format_number(row['first'])}"
+    speed = f"{_faster(row)} as at {format_number(row['first'])}"
     runs = count(int(row["n_runs"]), "run")
-    beside = [f"of the ideal speed, {what} ({runs}): {speed}", row["below"]]
+    beside = [f"of the ideal speed, {what} ({runs}): {speed}", _same_work(row), row["below"]]
     beside += [_of_steps(row, other) for other in found[1:]]
     beside.append(_spoken_of(analysis, row["series"]))
     question = f"How efficient is it at {counted_scale(row['at'], row['scale'])}?"
@@ -324,6 +348,8 @@ def findings(analysis: Analysis, notes: Sequence[str] = ()) -> list[str]:
             :5
         ]
     accounts = analysis.accounts
+    # Of whose time less than half is timed in parts, is not divided: nothing is missing in it.
+    accounts = accounts[accounts.unexplained_share.abs() < _DIVIDED] if len(accounts) else accounts
     if len(accounts) and not accounts.adds_up.all():
         bad = accounts[~accounts.adds_up.astype(bool)]
         row = bad.iloc[int(bad.unexplained_share.abs().argmax())]

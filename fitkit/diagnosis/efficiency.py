@@ -31,6 +31,7 @@ def efficiency(dataset: Dataset, view: View | None = None) -> pd.DataFrame:
     total, all as if they had trained on as many samples (as measured, where the batch follows no
     rule: then it is the time to the goal), which perfect scaling makes shorter in inverse
     proportion to the scale: the start of a run, which does not shrink, is part of what is lost.
+    Where no log tells the samples (``throughput`` is NaN) all runs are taken to do the same work.
 
     Parameters
     ----------

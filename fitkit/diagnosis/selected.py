@@ -98,6 +98,9 @@ def select(dataset: Dataset, where: str | None = None) -> SelectedRuns:
         runs = dataset
     else:
         runs = SelectedRuns(dataset, where)
+    if not runs.run_ids and not where and len(dataset.read("jobs", ["job_id"])):
+        hint = f"fitkit show {path} says where the time of jobs goes"
+        raise InputError(f"{path}: there are jobs, but no training runs", hint)
     if not runs.run_ids:
         which = f"no run meets {where!r}" if where else "there are no runs"
         raise InputError(f"{path}: {which}", f"fitkit show {path} runs lists them")

@@ -29,6 +29,8 @@ _RARE_RUN_COLUMNS = [
 
 def statistic_of(values: Sequence[float] | np.ndarray, statistic: Statistic) -> float:
     """A statistic of some numbers; ``p10`` is their 10th percentile."""
+    if len(values) == 1:  # as every statistic of it says
+        return float(values[0])
     if statistic == "p10":
         return float(np.quantile(values, 0.1))
     return float(getattr(np, statistic)(values))

@@ -9,7 +9,7 @@ import pandas as pd
 
 from fitkit.dataset import Dataset
 from fitkit.features.runs import Statistic, aggregate, joined, run_facts
-from fitkit.noise import stragglers, warm_up
+from fitkit.noise import MIN_STEPS, stragglers, warm_up
 
 
 def step_times(dataset: Dataset, statistic: Statistic = "median") -> pd.DataFrame:
@@ -40,6 +40,8 @@ def timed_steps(dataset: Dataset) -> pd.DataFrame:
 def left_out(steps: pd.DataFrame) -> pd.Series:
     """Whether each group of steps is disturbed and its rank has some that are not."""
     disturbed = steps.disturbed_by.notna()
+    if not disturbed.any():
+        return disturbed
     rank = [steps.run_id, steps["rank"]]
     return disturbed & ~disturbed.groupby(rank, dropna=False).transform("all")
 
@@ -59,6 +61,8 @@ def noise_of_steps(steps: pd.DataFrame) -> pd.DataFrame:
     rank = steps.groupby(["run_id", "rank"], dropna=False).ngroup().to_numpy()
     order = np.argsort(rank, kind="stable")
     for rows in np.split(order, np.flatnonzero(np.diff(rank[order])) + 1):
+        if len(rows) < MIN_STEPS:  # of so few neither can be told
+            continue
         start = warm_up(values[rows])
         warm[rows[:start]] = True
         steady = rows[start:]
@@ -76,6 +80,8 @@ def step_notes(dataset: Dataset, run_ids: Collection[str]) -> list[str]:
 def disturbed_notes(dataset: Dataset, run_ids: Collection[str]) -> list[str]:
     """Which steps their logs call disturbed, and whether they were left out."""
     steps = dataset.read("steps", ["run_id", "rank", "n_steps", "disturbed_by"])
+    if steps.disturbed_by.isna().all():
+        return []
     steps = steps[steps.run_id.isin(list(run_ids))]
     is_out = left_out(steps)
     kept = steps.disturbed_by.notna() & ~is_out

@@ -206,7 +206,8 @@ def _bootstrap(contest: _Contest, level: float, draws: int, seed: int) -> _Boots
 
 def _refitted(fit: ShapeFit, drawn: np.ndarray, table: LogTimes) -> tuple[np.ndarray, np.ndarray]:
     """First coordinate (zero of the constant) and AICc for each draw, shape ``(draws,)``."""
-    squares = (fit.curves**2).sum(axis=1) - 2 * drawn @ fit.curves.T
+    curves = table.centred(fit.curves)
+    squares = (curves**2).sum(axis=1) - 2 * drawn @ curves.T
     best = squares.argmin(axis=1)
     least = squares[np.arange(len(drawn)), best] + (drawn**2).sum(axis=1) + table.scatter
     places = fit.points[best, 0] if len(fit.at) else np.zeros(len(drawn))

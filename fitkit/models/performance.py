@@ -25,10 +25,11 @@ from fitkit.models.columns import (
     take,
 )
 from fitkit.models.domain import STAMP, Domain
+from fitkit.models.fitted_rows import FittedRows
 from fitkit.models.grouped import GroupedModel
 from fitkit.models.guard import LARGEST, Box, check_measurable, measured_box, with_only_values
 from fitkit.models.identifiability import Identifiability
-from fitkit.models.judging import identifiability_of, intervals_of, refuse_disagreement
+from fitkit.models.judging import refuse_disagreement
 from fitkit.models.matching import match, request_keys
 from fitkit.models.model_summary import left_out, model_summary
 from fitkit.models.prediction_intervals import PredictionIntervals
@@ -60,9 +61,11 @@ class PerformanceModel:
     domains
         What was measured, by group and by the words that were measured apart.
     intervals
-        What the intervals of predictions rest on.
+        What the intervals of predictions rest on; of a fit a group's held-out errors are
+        computed when they are first read.
     identifiability
-        Which parameters the data determine, of the first `JUDGED_GROUPS` groups.
+        Which parameters the data determine, of the first `JUDGED_GROUPS` groups; of a fit
+        computed when first read, too.
     provenance
         Sources, rows and versions that the fit rests on.
     notes
@@ -77,7 +80,7 @@ class PerformanceModel:
     estimator: GroupedModel
     domains: dict[Key, Domain]
     intervals: PredictionIntervals
-    identifiability: dict[Key, Identifiability] = field(default_factory=dict)
+    identifiability: Mapping[Key, Identifiability] = field(default_factory=dict)
     provenance: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     scaling: list[ScalingAnswer] = field(default_factory=list)
@@ -117,8 +120,6 @@ class PerformanceModel:
         everything = SimpleNamespace(**vars(numeric), **vars(parts), **words)
         with one_thread():
             estimator = recipe.estimator(question, target, proven).fit(everything, times)
-            intervals = intervals_of(recipe, estimator, everything, times)
-            judged = identifiability_of(recipe, estimator, everything, times)
         domains = {}
         for key, rows in rows_by_key(keys(everything, recipe.places)).items():
             model = estimator.groups_[key[: len(recipe.groups)]]
@@ -127,6 +128,9 @@ class PerformanceModel:
             judged_columns = {name: v for name, v in own.items() if name not in recipe.counts}
             domain = Domain.of(judged_columns, model, link_is_unknown=is_unknown)
             domains[key] = replace(domain, box=measured_box(own))
+        rows_behind = FittedRows(recipe, estimator, everything, times)
+        intervals = PredictionIntervals(recipe.name, recipe.axes, rows_behind.errors())
+        judged = rows_behind.identifiability()
         return cls(recipe, target, statistic, estimator, domains, intervals, judged)
 
     @property
@@ -205,7 +209,9 @@ class PerformanceModel:
         found = {name: np.full(n_rows, np.nan) for name in ("predicted_s", "low_s", "high_s")}
         found["status"] = np.full(n_rows, "refused", dtype=object)
         found["reason"] = np.array([matches[key][1] for key in asked], dtype=object)
-        for key, rows in rows_by_key([matches[key][0] for key in asked]).items():
+        rows_of = rows_by_key([matches[key][0] for key in asked])
+        self.intervals.read([key[: len(self.recipe.groups)] for key in rows_of])
+        for key, rows in rows_of.items():
             answers = self._answer(key, take(record, rows), level, allow_extrapolation)
             for name, values in answers.items():
                 found[name][rows] = values

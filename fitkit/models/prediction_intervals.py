@@ -12,6 +12,7 @@ from fitkit.models.columns import Key
 from fitkit.models.conformal import RESOLUTION, HeldOutErrors, needed, own_shape, quantile
 from fitkit.models.extrapolation_library import historic_errors
 from fitkit.models.intervals import check_level
+from fitkit.models.on_demand import OnDemand
 
 _WIDEST = math.log(1000.0)  # of a bound by the prediction: a wider interval says nothing
 
@@ -44,6 +45,11 @@ class PredictionIntervals:
         self.recipe = recipe
         self.axes = axes
         self.groups = groups
+
+    def read(self, keys: Sequence[Key]) -> None:
+        """Have the errors of some groups computed that were not yet read, all at once."""
+        if isinstance(self.groups, OnDemand):
+            self.groups.read(keys)
 
     def of(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -133,13 +134,18 @@ class Shape(NamedTuple):
 
 def _unit(values: np.ndarray) -> np.ndarray:
     """From 0 to 1 over the scales; `log1p(expm1(g) * unit)` is growth of log time by g."""
-    low, high = values.min(axis=-1, keepdims=True), values.max(axis=-1, keepdims=True)
-    return np.asarray((values - low) / (high - low))
+    low = values.min()
+    return np.asarray((values - low) / (values.max() - low))
 
 
 def _sum_of(*amounts: np.ndarray) -> Curves:
     units = np.array([_unit(amount) for amount in amounts])
-    return lambda points: np.log1p(np.expm1(points) @ units)
+
+    def curves(points: np.ndarray) -> np.ndarray:
+        added = np.expm1(points) @ units
+        return np.log1p(added, out=added)
+
+    return curves
 
 
 def smooth_shapes(n: np.ndarray, growth: float) -> dict[str, Shape]:
@@ -150,10 +156,12 @@ def smooth_shapes(n: np.ndarray, growth: float) -> dict[str, Shape]:
     one link, counts log N from the smallest scale: the unit of the scale does not matter.
     """
     log, ring, inverse, square = np.log(n), 1 - 1 / n, 1 / n, n**2
+    below = np.log(n / n[-1])
 
     def power(points: np.ndarray) -> np.ndarray:
-        raised = np.exp(points[:, :1] * np.log(n / n[-1]))
-        return np.log1p(np.expm1(points[:, 1:]) * _unit(raised))
+        raised = np.exp(points[:, :1] * below)  # from the first scale, the least, up to 1
+        least = raised[:, :1]
+        return np.log1p(np.expm1(points[:, 1:]) * ((raised - least) / (1.0 - least)))
 
     one = {"affine": n, "log": log, "ring": ring, "1/N": inverse}
     pairs = {"log + linear": (log, n), "1/N + log": (inverse, log)}
@@ -203,6 +211,18 @@ class LogTimes(NamedTuple):
         mean = curves @ self.weights / self.weights.sum()
         return np.asarray((curves - mean[..., None]) * np.sqrt(self.weights))
 
+    def misfit(self) -> Callable[[np.ndarray], np.ndarray]:
+        """Weighted squares that curves ``(points, scales)`` leave, at their best levels."""
+        shares = self.weights / self.weights.sum()
+
+        def left_of(curves: np.ndarray) -> np.ndarray:
+            left = self.means - curves
+            left -= (left @ shares)[:, None]
+            left *= left
+            return np.asarray(left @ self.weights)
+
+        return left_of
+
     @property
     def scatter(self) -> float:
         """Squares that no curve can explain."""
@@ -215,7 +235,7 @@ class ShapeFit(NamedTuple):
     Attributes
     ----------
     points, curves
-        The grid, shape ``(points, dimensions)``, and `LogTimes.centred` curves on it.
+        The grid, shape ``(points, dimensions)``, and the curves on it but for their levels.
     at
         The best point, shape ``(dimensions,)``.
     squares, aicc
@@ -251,39 +271,58 @@ def aicc(squares: np.ndarray, n: int, n_parameters: int) -> np.ndarray:
 def fit_shape(shape: Shape, table: LogTimes) -> ShapeFit:
     """Least squares on a grid that closes in on whatever the noise leaves possible."""
     low, high = np.array(shape.low), np.array(shape.high)
-    target = table.centred(table.means)
+    left_of, scatter = table.misfit(), table.scatter
     dof = max(table.n - 1 - len(low), 1)
     for points, step in _grids(low, high):
-        curves = table.centred(shape.curves(points))
-        squares = ((target - curves) ** 2).sum(axis=1) + table.scatter
+        curves = shape.curves(points)
+        squares = left_of(curves) + scatter
         best = int(squares.argmin())
-        near = points[squares <= squares[best] * (1 + _REGION / dof)]
         if not len(low):
             break
+        near = points[squares <= squares[best] * (1 + _REGION / dof)]
         closer = np.maximum(low, near.min(0) - step), np.minimum(high, near.max(0) + step)
         if np.all(closer[1] - closer[0] > _STILL * (high - low)):
             break
         low[:], high[:] = closer
-    at = _closest(shape, table, points[best], step)
-    curve = shape.curves(at[None])[0]
-    level = float((table.means - curve) @ table.weights / table.weights.sum())
-    least = float(((target - table.centred(curve)) ** 2).sum() + table.scatter)
+    at = _closest(shape, left_of, points[best], step)
+    curve = shape.curves(at[None])
+    level = float((table.means - curve[0]) @ table.weights / table.weights.sum())
+    least = float(left_of(curve)[0] + scatter)
     criterion = float(aicc(np.array(least), table.n, 1 + len(low)))
-    return ShapeFit(points, curves, at, least, criterion, curve + level)
+    return ShapeFit(points, curves, at, least, criterion, curve[0] + level)
 
 
-def _closest(shape: Shape, table: LogTimes, at: np.ndarray, step: np.ndarray) -> np.ndarray:
+def _closest(
+    shape: Shape,
+    left_of: Callable[[np.ndarray], np.ndarray],
+    at: np.ndarray,
+    step: np.ndarray,
+) -> np.ndarray:
     """The best point, from the best one of a grid and its steps."""
     if not len(at):
         return at
-    target = table.centred(table.means)
-    axis = np.linspace(-2, 2, 7)
-    around = np.stack(np.meshgrid(*[axis] * len(at), indexing="ij"), axis=-1).reshape(-1, len(at))
+    around, low, high = _around(len(at)), np.array(shape.low), np.array(shape.high)
     for _ in range(_ZOOMS):
-        points = np.clip(at + around * step, shape.low, shape.high)
-        at = points[((target - table.centred(shape.curves(points))) ** 2).sum(axis=1).argmin()]
+        points = np.minimum(np.maximum(at + around * step, low), high)
+        at = points[left_of(shape.curves(points)).argmin()]
         step = step * _ZOOM
     return np.asarray(at)
+
+
+@lru_cache
+def _around(dimensions: int) -> np.ndarray:
+    """Points around one, in steps, shape ``(points, dimensions)``."""
+    return _mesh([np.linspace(-2, 2, 7)] * dimensions)
+
+
+@lru_cache
+def _numbered(mesh: tuple[int, ...]) -> np.ndarray:
+    """Points of a grid by their numbers along each axis, shape ``(points, dimensions)``."""
+    return _mesh([np.arange(m, dtype=float) for m in mesh])
+
+
+def _mesh(axes: Sequence[np.ndarray]) -> np.ndarray:
+    return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes))
 
 
 def _grids(low: np.ndarray, high: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -292,7 +331,7 @@ def _grids(low: np.ndarray, high: np.ndarray) -> Iterator[tuple[np.ndarray, np.n
         yield np.zeros((1, 0)), np.zeros(0)
         return
     mesh = _MESH[len(low)]
+    numbers, last = _numbered(mesh), np.array(mesh) - 1
     for _ in range(_ROUNDS):
-        axes = [np.linspace(a, b, m) for a, b, m in zip(low, high, mesh, strict=True)]
-        grid = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1)
-        yield grid.reshape(-1, len(low)), (high - low) / (np.array(mesh) - 1)
+        step = (high - low) / last
+        yield np.minimum(low + numbers * step, high), step

@@ -9,6 +9,7 @@ import pandas as pd
 from fitkit.display import format_number
 from fitkit.report import MAIN_CHART, ErrorPage, bar_figures, figures
 from fitkit.report.glance import glance
+from fitkit.report.part_looks import painted
 from fitkit.report.residual_figures import MAX_POINTS, residuals, skill_chart
 from fitkit.report.scaling_figures import scaling, stacked
 from fitkit.report.series import (
@@ -144,7 +145,8 @@ def _parts(page: ErrorPage, scale: str) -> Section:
     drawn = table(f"Where the time goes, by {words}", said)
     named = zip(drawn.heads[1:], wide, strict=True)
     heads = [drawn.heads[0], *(head._replace(label=str(part)) for head, part in named)]
-    return Section(_parts_chart(found, wide, words, name), drawn._replace(heads=heads))
+    chart = _parts_chart(found, wide, words, name)
+    return Section(chart and painted(chart), drawn._replace(heads=heads))
 
 
 def _parts_chart(

@@ -147,6 +147,7 @@ def test_whatever_is_damaged_is_a_schema_error_or_does_no_harm(
     frame, path = recipe_frame(name)[::5], tmp_path / "m.json"
     whole = json.dumps(recipe_model(name).to_dict())
     n_refused = n_tried = 0
+    drawn = set()
     for number, route in enumerate(places(json.loads(whole))):
         # Every value in a small file; in larger ones, where many places are alike, two in turn.
         two = [DAMAGE[(number + i) % len(DAMAGE)] for i in (0, 3)]
@@ -162,7 +163,10 @@ def test_whatever_is_damaged_is_a_schema_error_or_does_no_harm(
                 n_refused += 1
                 continue
             model.save(path)
-            assert str(model.summary())
+            summary = model.summary()
+            if repr(summary) not in drawn:  # drawing takes long, and most damage is not in it
+                assert str(summary)
+                drawn.add(repr(summary))
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", fitkit.ExtrapolationWarning)
                 found = model.predict(frame, allow_extrapolation=True)
