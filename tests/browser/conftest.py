@@ -240,7 +240,6 @@ def faults(tab: Tab, axe: str) -> Callable[..., list[Any]]:
 def pages(tmp_path_factory: pytest.TempPathFactory, data: Path) -> dict[str, Path]:
     """Pages of sample runs by name, as a user would write them; those with static are SVG."""
     import fitkit
-    from fitkit.diagnosis import phase_shares
 
     folder = tmp_path_factory.mktemp("pages")
     dataset = fitkit.ingest(sorted(data.glob("pytorch/tinygpt_*")), folder / "runs")
@@ -253,7 +252,6 @@ def pages(tmp_path_factory: pytest.TempPathFactory, data: Path) -> dict[str, Pat
     for recipe, split in asked.items():
         report = fitkit.validate(dataset, recipe=recipe, **split)
         report.command = f"fitkit validate runs --recipe {recipe}"
-        report.breakdown = phase_shares(dataset)[["label", "phase", "share"]]
         for name, static in ((recipe, False), (f"{recipe} static", True)):
             found[name] = folder / f"{name}.html"
             report.to_html(found[name], static=static)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pandas as pd
 import pytest
 
 import fitkit
+from fitkit.error_report import ErrorReport
 
 NAMES = {
     "markup": "<img src=x onerror=\"window.ran=1;alert('a')\"><script>window.ran=2</script>",
@@ -38,18 +40,21 @@ def frame(name: str) -> pd.DataFrame:
     return found.assign(**words, run_id=[f"{name}{k}" for k in range(len(found))])
 
 
+@cache
+def judged(kind: str) -> ErrorReport:
+    """A report on steps whose every word is a name of that kind."""
+    report = fitkit.validate(frame(NAMES[kind]), recipe="step", folds=2)
+    report.command = NAMES[kind]
+    return report
+
+
 @pytest.mark.parametrize("static", [False, True])
 @pytest.mark.parametrize("kind", NAMES)
 def test_a_name_neither_breaks_nor_injects(
     tab: Any, tmp_path: Path, kind: str, static: bool
 ) -> None:
-    from fitkit.error_report.page import page_of
-    from fitkit.report import error_page
-
     path = tmp_path / "report.html"
-    report = fitkit.validate(frame(NAMES[kind]), recipe="step", folds=3)
-    report.command = NAMES[kind]
-    path.write_text(error_page(page_of(report), static=static), encoding="utf-8")
+    judged(kind).to_html(path, static=static)
     assert path.stat().st_size < (500_000 if static else 6_000_000)
     tab.look_at(path)
     charts = tab.run("document.querySelectorAll('.chart .main-svg, .drawn').length")
