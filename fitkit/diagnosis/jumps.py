@@ -65,16 +65,19 @@ def _changes(part: pd.DataFrame) -> Iterator[dict[str, Any]]:
         if len(steps) <= _MIN_CHANGES:
             continue
         at, nodes = own["at"].to_numpy(float), own.n_nodes.to_numpy(float)
-        for k, change in enumerate(steps):
-            others = np.delete(steps, k)
-            center = float(np.median(others))
-            scatter = _MAD_TO_SIGMA * float(np.median(np.abs(others - center)))
+        is_weak = bool(own.kind.eq("weak").all())
+        # A row for each change: all others of its curve.
+        others = np.tile(steps, (len(steps), 1))[~np.eye(len(steps), dtype=bool)]
+        others = others.reshape(len(steps), -1)
+        centers = np.median(others, axis=1)
+        scatters = _MAD_TO_SIGMA * np.median(np.abs(others - centers[:, None]), axis=1)
+        for k, (change, center, scatter) in enumerate(zip(steps, centers, scatters, strict=True)):
             yield {
                 "after": at[k], "reached": at[k + 1],
                 "nodes_after": nodes[k], "nodes_reached": nodes[k + 1], "change": float(change),
-                "mads": (change - center) / max(scatter, _EXACT),
-                "is_jump": change > max(center + _MADS * scatter, _LEAST),
-                "is_weak": bool(own.kind.eq("weak").all()),
+                "mads": float((change - center) / max(scatter, _EXACT)),
+                "is_jump": bool(change > max(center + _MADS * scatter, _LEAST)),
+                "is_weak": is_weak,
             }  # fmt: skip
 
 

@@ -158,8 +158,8 @@ def _time(page: AnalysisPage, static: bool) -> list[Block]:
     for view, found in _views(page.use):
         use = found.assign(at=found["at"].fillna(0.0))  # where no log tells the scale
         use = use.assign(part=[part_name(str(part), view) for part in use.part])
-        names = ranked(use, page.first)
-        drawn = unlike([name for name in names if name in _divided(use)])[:MAX_STACKED]
+        names, divided = ranked(use, page.first), _divided(use)
+        drawn = unlike([name for name in names if name in divided])[:MAX_STACKED]
         for number, name in enumerate(drawn, start=1):
             block = _stack(use[use.series == name], page, f"{view}, curve {number}")
             blocks.append(block._replace(heading=f"Of {NAMES[view]}: {clip(name, 120)}"))

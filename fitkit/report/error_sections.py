@@ -33,11 +33,12 @@ from fitkit.report.tables import (
     worst_table,
 )
 
-STATIC_POINTS = 1_200  # of the scatter chart in a page without a chart library
+STATIC_POINTS = 800  # of the scatter chart in a page without a chart library
 N_RESIDUALS = {False: 9, True: 6}
 N_RESIDUAL_POINTS = {False: MAX_POINTS, True: 600}
 MOST_APART = 3.0  # times that one total may be another, for seconds on one axis
-MAX_ROWS = {False: 200, True: 60}  # of a table of provenance
+MAX_ROWS = {False: 200, True: 60}  # of a table that has a row for each run or source
+MAX_SETUPS = {False: 25, True: 10}  # whose time is shown part by part
 MAX_PARAMETERS = {False: 200, True: 80}
 MAX_GROUPS = {False: 60, True: 25}
 BOTTLENECK = [
@@ -66,8 +67,8 @@ def sections(page: ErrorPage, static: bool) -> dict[str, Any]:
         "scaling": grown,
         "parts": parts,
         "skill": Section(skill_chart(page.skill), _skill_table(page.skill)),
-        "breakdown": _shares(page.breakdown),
-        "layers": _shares(page.layers),
+        "breakdown": _shares(page.breakdown, static),
+        "layers": _shares(page.layers, static),
     }
     return {
         **drawn,
@@ -125,8 +126,8 @@ def _scaling(page: ErrorPage, scale: str) -> Section:
     return Section(scaling(found, words, page.knees), table(f"Time over {words}", said))
 
 
-def _shares(breakdown: pd.DataFrame) -> Section:
-    shares = spread_shares(breakdown)
+def _shares(breakdown: pd.DataFrame, static: bool) -> Section:
+    shares = spread_shares(breakdown).head(MAX_SETUPS[static])
     return Section(bar_figures.breakdown_bars(shares), share_table(shares))
 
 
@@ -182,9 +183,9 @@ def _tables(page: ErrorPage, static: bool) -> dict[str, Any]:
         "overall": table("All predictions", page.overall),
         "baselines": table("Beside the baselines", page.baselines),
         "worst": _worst(page),
-        "leaks": table("Runs on both sides of the split", page.leaks),
-        "accounts": table(
-            "Parts beside the whole", page.accounts.drop(columns="parts", errors="ignore")
+        "leaks": _first("Runs on both sides of the split", page.leaks, static),
+        "accounts": _first(
+            "Parts beside the whole", page.accounts.drop(columns="parts", errors="ignore"), static
         ),
         "gates": table("Asked of this report", page.gates),
         "changes": table(
@@ -194,7 +195,7 @@ def _tables(page: ErrorPage, static: bool) -> dict[str, Any]:
         "bottlenecks": _bottlenecks(page.bottlenecks, scale_words(page.scale)),
         "knees": _knees(page.knees, scale_words(page.scale)),
         "parameters": parameter_table(page.parameters, MAX_PARAMETERS[static]),
-        "provenance": [_sources(name, one, static) for name, one in page.provenance.items()],
+        "provenance": [_first(name, one, static) for name, one in page.provenance.items()],
     }  # fmt: skip
 
 
@@ -243,7 +244,8 @@ def _skill_table(skill: pd.DataFrame) -> Table:
     return table("Skill against the baselines", shown, "", {"skill", "low", "high", "better"})
 
 
-def _sources(name: str, frame: pd.DataFrame, static: bool) -> Table:
+def _first(name: str, frame: pd.DataFrame, static: bool) -> Table:
+    """As many rows as a page has room for; it says of how many."""
     most = MAX_ROWS[static]
     note = f"The first {most:,} of {len(frame):,}." if len(frame) > most else ""
     return table(name, frame.head(most), note)
