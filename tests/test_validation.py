@@ -57,7 +57,7 @@ def judged(frame, recipe="phases", **arguments):
 
 def remarks(report):
     """The notes of a report without its suggestions of further runs."""
-    return [note for note in report.notes if not note.startswith("a run with ")]
+    return [note for note in report.notes if not note.startswith("to know more: ")]
 
 
 def line(times, **columns):

@@ -57,7 +57,7 @@ def test_pytorch_phases_of_quiet_runs_meet_their_bar(pytorch, network, bar):
     by_phase = report.groups[report.groups.by == "phase"]
     assert by_phase.value.tolist() == ["backward", "forward"]
     assert np.isfinite(by_phase[["mape", "median_ape", "floor", *report.baselines]]).all(axis=None)
-    known = ("warm-up: ", "stragglers: ", "a run with ")
+    known = ("warm-up: ", "stragglers: ", "to know more: ")
     assert all(note.startswith(known) for note in report.notes)
 
 

@@ -76,8 +76,10 @@ def among_others(main: dict[Any, Any], bottlenecks: pd.DataFrame, use: pd.DataFr
     shares = _of(use, main)
     shares = shares.share[shares.part == part]
     low, high = format_share(float(shares.min())), format_share(float(shares.max()))
-    n_all = "all" if n_same == len(here) else f"{n_same} of the"
-    return f"it takes most in {n_all} {len(here)} curves measured there, {low} to {high}"
+    n_all = f"{n_same} of the {len(here)}"
+    if n_same == len(here):
+        n_all = "both" if n_same == 2 else f"all {n_same}"
+    return f"it takes most in {n_all} curves measured there, {low} to {high}"
 
 
 def _of(frame: pd.DataFrame, main: dict[Any, Any]) -> pd.DataFrame:

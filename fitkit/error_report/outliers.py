@@ -23,6 +23,7 @@ COLUMNS = [
 ]  # fmt: skip
 _SOFTWARE = ("framework", "framework_version", "build", "precision", "instrument")
 _PART = 0.5  # of the error that a reason has to account for
+_MOST = 0.8  # of the rows, of whom what they have in common sets none apart
 _MUCH = 3.0  # times the usual difference of two repetitions
 
 
@@ -95,7 +96,7 @@ def worst_runs(rows: pd.DataFrame, evidence: Evidence, n_worst: int = N_WORST) -
     for name in names:
         own = each[each.run_id == name]
         cost = costs.get(str(name), 0.0)
-        case = _Case(str(name), own, rows.loc[own.configuration], evidence, usual, cost)
+        case = _Case(str(name), own, rows.loc[own.configuration], rows, evidence, usual, cost)
         found.append(case.row())
     return pd.DataFrame(found, columns=COLUMNS)
 
@@ -107,6 +108,7 @@ class _Case:
     run_id: str
     own: pd.DataFrame
     rows: pd.DataFrame
+    held_out: pd.DataFrame
     evidence: Evidence
     usual: float
     straggling: float
@@ -212,9 +214,14 @@ class _Case:
             return ""
         reason = far.reason.iloc[0] if "reason" in far else ""
         if not reason or is_null(reason):
-            return "outside the box"
+            return f"outside the box{self._as_others()}"
         said = str(reason).removeprefix(STAMP).split("; no interval")[0]
-        return f"outside the box: {said}"
+        return f"outside the box: {said}{self._as_others()}"
+
+    def _as_others(self) -> str:
+        """That most held-out rows lie outside: then it sets no run apart."""
+        far = self.held_out.status == "extrapolated"
+        return f" (as {far.sum()} of {len(far)} rows are)" if far.mean() > _MOST else ""
 
     def _drift(self) -> str:
         starts, runs = start_times(self.evidence.runs), self.evidence.runs

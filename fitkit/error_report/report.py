@@ -264,7 +264,7 @@ class ErrorReport:
             return ""
         forced = int(self.rows.reason.astype(str).str.startswith(STAMP).sum())
         text = f"{far} of {len(self.rows)} lie outside the range of their fit"
-        return f"{text}; {forced} of them `fitkit predict` would refuse, unless it is allowed to"
+        return f"{text}; {forced} of them `fitkit predict` would refuse" if forced else text
 
     # -- shapes ----------------------------------------------------------------------------
 

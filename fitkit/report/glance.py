@@ -137,7 +137,7 @@ def _limit(bottlenecks: pd.DataFrame, parts: Table, scale: str) -> Iterator[Tile
     if len(bottlenecks):
         row = _largest(bottlenecks)
         share, second = _figure(row, "share"), _figure(row, "runner_up_share")
-        said = [f"{format_share(share)} of the time"] if np.isfinite(share) else []
+        said = [f"{format_share(share)} of the measured time"] if np.isfinite(share) else []
         if np.isfinite(second):
             said.append(f"next is {clip(row['runner_up'], _WIDTH)}, {format_share(second)}")
         if "series" in bottlenecks and differs(bottlenecks.series):
@@ -155,4 +155,6 @@ def _limit(bottlenecks: pd.DataFrame, parts: Table, scale: str) -> Iterator[Tile
         words = parts.heads[0].label
         part = format_share(seconds[largest] / (sum(seconds) or 1.0))
         question = f"What takes most of it at {last[0].text} {words}?"
-        yield Tile(question, clip(parts.heads[largest + 1].label, _WIDTH), f"{part} of the time")
+        yield Tile(
+            question, clip(parts.heads[largest + 1].label, _WIDTH), f"{part} of the measured time"
+        )

@@ -172,7 +172,7 @@ def _trained(model: PerformanceModel) -> dict[str, float]:
 
 def _further_runs(model: PerformanceModel) -> list[str]:
     """Which runs would determine what the data at hand leave open."""
-    runs = [f"{run} ({group})" for group, run in model.suggestions().items()]
+    runs = [f"to know more: {run} ({group})" for group, run in model.suggestions().items()]
     more = [f"{len(runs) - _SHOWN_RUNS} more such runs are in the model's summary"]
     return [*runs[:_SHOWN_RUNS], *(more if len(runs) > _SHOWN_RUNS else [])]
 

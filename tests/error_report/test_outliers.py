@@ -87,6 +87,9 @@ def test_outside_the_box_quotes_the_model():
     rows = rows.assign(status=["extrapolated", "inside"], reason=["n_workers is far", ""])
     assert reason(rows, evidence) == "outside the box: n_workers is far"
     assert reason(rows, evidence, 1) == "none found"
+    # What all rows have in common sets none of them apart.
+    rows = rows.assign(status="extrapolated", reason="n_workers is far")
+    assert reason(rows, evidence) == "outside the box: n_workers is far (as 2 of 2 rows are)"
 
 
 def test_all_reasons_are_kept_the_first_stands_for_them():

@@ -69,7 +69,7 @@ def test_tiles_answer_from_what_the_report_has(page: ErrorPage) -> None:
     assert found["Better than the best baseline?"] == ("no", "ernest errs by 4.0 % on average")
     assert found["Which run is farthest off?"] == ("run 4", "predicted 4.0 % too long")
     # 8 / 4 of computing and 4 of communication
-    assert found["What takes most of it at 4 workers?"] == ("comm", "66.7 % of the time")
+    assert found["What takes most of it at 4 workers?"] == ("comm", "66.7 % of the measured time")
 
 
 def test_tiles_prefer_what_was_tested(page: ErrorPage) -> None:
@@ -88,7 +88,7 @@ def test_tiles_prefer_what_was_tested(page: ErrorPage) -> None:
     assert found["Which run is farthest off?"] == (
         "run 1", "predicted 50.0 % too short; likely reason: straggler"
     )  # fmt: skip
-    assert found["What limits it at 64?"] == ("communication", "70.0 % of the time")
+    assert found["What limits it at 64?"] == ("communication", "70.0 % of the measured time")
     for better, answer in ((0.5, "about as good"), (0.05, "no")):
         found = tiles(replace(page, skill=skill.assign(better=better)))
         assert found["Better than the best baseline?"][0] == answer
@@ -107,7 +107,7 @@ def test_the_tile_answers_at_the_largest_scale_of_the_first_series(page: ErrorPa
     )  # fmt: skip
     found = tiles(replace(page, bottlenecks=limits, scale="n_workers"))
     assert found["What limits it at 64 workers?"] == (
-        "I/O", "60.0 % of the time; next is compute, 30.0 %; of a"
+        "I/O", "60.0 % of the measured time; next is compute, 30.0 %; of a"
     )  # fmt: skip
 
 
