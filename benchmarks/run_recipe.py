@@ -282,7 +282,7 @@ def stop_lines(frame: pd.DataFrame) -> list[Line]:
 
 def _rises(total: Any) -> bool:
     """Whether an answer says that the time rises from some measured scale on."""
-    return total.status == "turning point" or "rising" in total.words
+    return total.status == "turning point" or "slower from" in total.words
 
 
 def mlperf(shared: Path, folder: Path) -> Section:

@@ -183,7 +183,7 @@ def test_what_is_left_of_the_ideal_speed_is_that_of_the_table(scaled, bert):
     expected = {at: median[1] / (at * median[at]) for at in (1, 8, 128)}
     assert found.set_index("at").efficiency.to_dict() == pytest.approx(expected, rel=0.01)
     words = scaled.names["large"].knees.query("name == 'fastest'").text
-    assert words.str.startswith("no turning point up to 128 nodes").all()
+    assert words.str.startswith("it still gets faster up to 128 nodes").all()
 
 
 def test_the_knee_of_the_synthetic_server_is_found_but_not_by_runs_that_end_at_it(scaled):

@@ -13,6 +13,7 @@ from fitkit.dataset import Dataset
 from fitkit.diagnosis import (
     device_shares,
     layer_shares,
+    of_several,
     order_drift,
     phase_shares,
     run_scaling,
@@ -20,7 +21,6 @@ from fitkit.diagnosis import (
     select,
     stragglers,
 )
-from fitkit.diagnosis.plain_words import plain_words
 from fitkit.display import Summary, Table, format_number, format_quantity, format_share
 from fitkit.error_report import plain_json
 from fitkit.errors import FitError
@@ -48,7 +48,7 @@ def command(dataset: str, where: str | None, as_json: bool, quiet: bool) -> None
 def _sections(runs: Dataset) -> tuple[dict[str, pd.DataFrame], dict[str, str]]:
     """What each section found, and what it says in a line: why, if it found nothing."""
     found = {
-        "phases": _of_several(phase_shares(runs)),
+        "phases": of_several(phase_shares(runs)),
         "device": device_shares(runs),
         "layers": layer_shares(runs),
         "stragglers": stragglers(runs),
@@ -67,11 +67,6 @@ def _sections(runs: Dataset) -> tuple[dict[str, pd.DataFrame], dict[str, str]]:
     found["scaling"], said["scaling"] = _or_reason(scaling, runs, _say_scaling)
     found["runs"], said["whole runs"] = _or_reason(run_scaling, runs, _say_runs)
     return found, said
-
-
-def _of_several(shares: pd.DataFrame) -> pd.DataFrame:
-    """The set-ups of which more than one phase is timed: one alone is always all of it."""
-    return shares[shares.groupby("label").phase.transform("nunique") > 1] if len(shares) else shares
 
 
 def _or_reason(
@@ -241,7 +236,7 @@ def _scaling_table(curves: pd.DataFrame) -> Table:
         (
             row["group"], f"{row['kind']}, batch {format_number(row['batch'])}",
             f"{row['n_scales']} numbers to {format_number(row['n_max'])}",
-            plain_words(row["knee_words"]), plain_words(row["fastest_words"]),
+            row["knee_words"], row["fastest_words"],
         )
         for row in curves.head(_SHOWN).to_dict("records")
     ]  # fmt: skip
@@ -256,7 +251,7 @@ def _run_table(answers: pd.DataFrame) -> Table:
     rows = [
         (
             row["group"], row["what"], f"{row['n_scales']} to {format_number(row['n_max'])}",
-            row["unit"], plain_words(row["words"]),
+            row["unit"], row["words"],
         )
         for row in answers.head(_SHOWN).to_dict("records")
     ]  # fmt: skip

@@ -9,6 +9,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import click
@@ -49,6 +50,26 @@ statistic = click.option(
     show_default=True, callback=lambda _context, _parameter, name: None if name == "auto" else name,
     help="Over steps and repetitions; auto: the one that repeats best, median if unclear.",
 )  # fmt: skip
+
+
+static = click.option("--static", is_flag=True, help="Plain pictures in FILE.html: a small file.")
+
+
+def output(*suffixes: str) -> Callable[[Command], Command]:
+    """``-o FILE``, as often as one likes; another suffix is refused before any work is done."""
+
+    def known(_context: click.Context, _parameter: click.Parameter, paths: tuple[Path, ...]) -> Any:
+        for path in paths:
+            if path.suffix.lower() not in (*suffixes, ".htm"):
+                listed = f"{', '.join(suffixes[:-1])} or {suffixes[-1]}"
+                raise click.UsageError(f"{path}: write a report as {listed}")
+        return paths
+
+    return click.option(
+        "-o", "--output", multiple=True, type=click.Path(dir_okay=False, path_type=Path),
+        callback=known, metavar=f"FILE{'|'.join(suffixes)}",
+        help="Also write the report; may be repeated.",
+    )  # fmt: skip
 
 
 def key_value(text: str) -> tuple[str, str]:

@@ -6,15 +6,23 @@ from pathlib import Path
 
 import click
 
-from fitkit.cli.options import common, print_json, print_result, say, typed_command, warn, where
+from fitkit.cli.options import (
+    common,
+    output,
+    print_json,
+    print_result,
+    say,
+    static,
+    typed_command,
+    warn,
+    where,
+)
 from fitkit.dataset import Dataset
 from fitkit.diagnosis.analysis import analyse
 from fitkit.error_report import ErrorReport
 from fitkit.errors import FitkitError
 from fitkit.models.loading import load_model
 from fitkit.validation import validate
-
-SUFFIXES = (".html", ".htm", ".json")
 
 
 @click.command(
@@ -23,15 +31,8 @@ SUFFIXES = (".html", ".htm", ".json")
 @click.argument("dataset")
 @where
 @click.option("--model", metavar="MODEL.json", help="Show its predictions of the same runs, too.")
-@click.option(
-    "-o",
-    "--output",
-    multiple=True,
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE.html|.json",
-    help="Also write the page; may be repeated.",
-)
-@click.option("--static", is_flag=True, help="Plain pictures in FILE.html: a small file.")
+@output(".html", ".json")
+@static
 @common
 def command(
     dataset: str,
@@ -43,9 +44,6 @@ def command(
     quiet: bool,
 ) -> None:
     """Where the time goes, how runs scale, the bottleneck and the knee, on one page."""
-    for path in output:
-        if path.suffix.lower() not in SUFFIXES:
-            raise click.UsageError(f"{path}: write an analysis as .html or .json")
     store = Dataset(dataset)
     errors, note = _predicted(store, model, where)
     found = analyse(store, where=where, errors=errors, notes=[note] if note else [])

@@ -12,10 +12,12 @@ import click
 from fitkit.cli import FAILED_CHECK, complain
 from fitkit.cli.options import (
     common,
+    output,
     print_json,
     print_result,
     recipe,
     say,
+    static,
     statistic,
     target,
     typed_command,
@@ -82,15 +84,8 @@ def _gates(command: Callable[..., Any]) -> Callable[..., Any]:
     "--against", type=click.Path(path_type=Path), metavar="OLD.json",
     help="Compare with a report that was written before: what got better or worse.",
 )  # fmt: skip
-@click.option(
-    "-o",
-    "--output",
-    multiple=True,
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE.html|.json|.csv",
-    help="Also write the report; may be repeated.",
-)
-@click.option("--static", is_flag=True, help="Plain pictures in FILE.html: a small file.")
+@output(".html", ".json", ".csv")
+@static
 @common
 def command(
     dataset: str,

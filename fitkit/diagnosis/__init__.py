@@ -16,11 +16,12 @@ from fitkit.diagnosis.ranks import stragglers
 from fitkit.diagnosis.run_scaling import run_scaling
 from fitkit.diagnosis.scaling import scaling
 from fitkit.diagnosis.selected import SelectedRuns, select
-from fitkit.diagnosis.shares import device_shares, layer_shares, phase_shares
+from fitkit.diagnosis.shares import device_shares, layer_shares, of_several, phase_shares
 from fitkit.diagnosis.time_use import time_use
 
 __all__ = [
     "Analysis", "SelectedRuns", "analyse", "bottlenecks", "crossings", "device_shares",
-    "efficiency", "exposed", "job_phase_summary", "job_phases", "layer_shares", "order_drift",
-    "outlying_runs", "phase_shares", "run_scaling", "scaling", "select", "stragglers", "time_use",
+    "efficiency", "exposed", "job_phase_summary", "job_phases", "layer_shares", "of_several",
+    "order_drift", "outlying_runs", "phase_shares", "run_scaling", "scaling", "select",
+    "stragglers", "time_use",
 ]  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,13 +13,12 @@ import pandas as pd
 from fitkit.dataset import Dataset
 from fitkit.diagnosis.answers import count, findings, headline, main_bottleneck, tiles
 from fitkit.diagnosis.gathering import FRAMES, gather
-from fitkit.diagnosis.plain_words import plain_words
 from fitkit.diagnosis.selected import SelectedRuns, measured, select
 from fitkit.diagnosis.telling import told_first, why_this
 from fitkit.display import Summary, Table, format_number, format_share
 from fitkit.error_report import ErrorReport, plain_json
 from fitkit.error_report.page import page_of
-from fitkit.error_report.plain import records, write
+from fitkit.error_report.plain import json_text, records, save, write
 from fitkit.error_report.provenance import provenance
 from fitkit.errors import FitError
 from fitkit.report.analysis_page import AnalysisPage, analysis_charts, analysis_page
@@ -211,13 +209,11 @@ class Analysis:
         ValueError
             At another suffix.
         """
-        path, suffix = Path(path), Path(path).suffix.lower()
-        if suffix in (".html", ".htm"):
-            self.to_html(path, static=static)
-        elif suffix == ".json":
-            write(path, json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n")
-        else:
-            raise ValueError(f"{path}: write an analysis as .html or .json")
+        shapes = {
+            ".html": lambda: analysis_page(self._page, static=static),
+            ".json": lambda: json_text(self.to_dict()),
+        }
+        save(Path(path), shapes, "an analysis")
 
     @cached_property
     def pictures(self) -> dict[str, Picture]:
@@ -248,7 +244,7 @@ class Analysis:
             crossings=self.crossings,
             efficiency=self.efficiency,
             jumps=self.jumps,
-            knees=self.knees.assign(text=self.knees.text.map(plain_words)),
+            knees=self.knees,
             exposed=self.exposed,
             outliers=self.outliers,
             runs=self.straggling,

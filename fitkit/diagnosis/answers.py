@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from fitkit.diagnosis.plain_words import plain_words
 from fitkit.diagnosis.telling import among_others
 from fitkit.display import clip, format_number, format_quantity, format_share
 from fitkit.report.analysis_figures import counted_scale
@@ -233,7 +232,7 @@ def _stops(analysis: Analysis) -> Iterator[Tile]:
     if not answer:
         answer = "not up to " + format_number(float(row["n_max"])) if row["status"] == "none" \
             else "not determined"  # fmt: skip
-    text = plain_words(str(row["text"])).removeprefix("not determined: ")
+    text = str(row["text"]).removeprefix("not determined: ")
     said = [text, _few_scales(of_curve), _spoken_of(analysis, series)]
     yield Tile("Where does scaling stop?", answer, "; ".join(filter(None, said)))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Mapping
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -34,6 +36,33 @@ def plain_json(value: Any) -> Any:
     if isinstance(value, date):  # an instant is one, too
         return value.isoformat()
     return value if isinstance(value, str | int | float) else str(value)
+
+
+def save(path: Path, shapes: Mapping[str, Callable[[], str]], what: str) -> None:
+    """Write what the suffix of a file asks for.
+
+    Parameters
+    ----------
+    shapes
+        Suffix to what makes the text.
+    what
+        What is written, for the error.
+
+    Raises
+    ------
+    ValueError
+        At another suffix.
+    """
+    suffix = {".htm": ".html"}.get(path.suffix.lower(), path.suffix.lower())
+    if suffix not in shapes:
+        *others, last = shapes
+        raise ValueError(f"{path}: write {what} as {', '.join(others)} or {last}")
+    write(path, shapes[suffix]())
+
+
+def json_text(document: Any) -> str:
+    """A JSON document as a file has it."""
+    return json.dumps(document, indent=1, allow_nan=False) + "\n"
 
 
 def write(path: Path, text: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -24,7 +23,7 @@ from fitkit.error_report.leaks import COLUMNS as LEAKS
 from fitkit.error_report.old_report import OldReport, read_report
 from fitkit.error_report.outliers import COLUMNS as WORST
 from fitkit.error_report.page import page_of
-from fitkit.error_report.plain import plain_json, records, write
+from fitkit.error_report.plain import json_text, plain_json, records, save, write
 from fitkit.error_report.skill import has_skill, skills
 from fitkit.error_report.tables import report_summary
 from fitkit.models.domain import STAMP
@@ -346,15 +345,12 @@ class ErrorReport:
         ValueError
             At another suffix.
         """
-        path, suffix = Path(path), Path(path).suffix.lower()
-        if suffix in (".html", ".htm"):
-            self.to_html(path, static=static)
-        elif suffix == ".json":
-            write(path, json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n")
-        elif suffix == ".csv":
-            write(path, self.rows.to_csv(index=False))
-        else:
-            raise ValueError(f"{path}: write a report as .html, .json or .csv")
+        shapes = {
+            ".html": lambda: error_page(page_of(self), static=static),
+            ".json": lambda: json_text(self.to_dict()),
+            ".csv": lambda: self.rows.to_csv(index=False),
+        }
+        save(Path(path), shapes, "a report")
 
 
 def _figures_text(figures: Mapping[str, float]) -> str:

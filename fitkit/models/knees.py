@@ -326,7 +326,8 @@ def _without_knee(contest: _Contest, blank: Knee, unbeaten: list[str]) -> Knee:
         reason = f"the form {blank.form!r} describes the times; a knee at {at} would have shown"
         return replace(blank, status="none", reason=reason)
     noise = percent(_noise(contest.smooth[contest.rival], contest.table.n))
-    hidden = f"a knee at {at} would not show in {len(contest.scales)} scales at {noise} noise"
+    scatter = f"times at the {len(contest.scales)} scales scatter by {noise}"
+    hidden = f"a knee at {at} would not show: {scatter}"
     return replace(blank, reason=hidden)
 
 

@@ -88,15 +88,15 @@ class TurningPoint:
     def text(self) -> str:
         """The answer in words."""
         if self.status == "none":
-            said = self.reason.split(":")[0]
-            return f"no turning point up to {counted(self.n_max, self.unit)}: {said}"
+            if self.at == self.n_max:
+                return f"it still gets faster up to {counted(self.n_max, self.unit)}"
+            return f"it gets slower from {counted(self.at, self.unit)} on"
         if self.status == "not determined":
             return f"not determined: {self.reason}"
         others = {k: share for k, share in self.shares.items() if share >= _SHOWN and k != self.at}
         rest = [f"{format_number(k)}: {_whole(share)}" for k, share in others.items()]
-        told = "; ".join(
-            [f"{_whole(self.shares[self.at])} of draws", ", ".join(rest)][: 1 + bool(rest)]
-        )
+        sure = f"probability {_whole(self.shares[self.at])}"
+        told = "; ".join([sure, ", ".join(rest)][: 1 + bool(rest)])
         return f"fastest at {counted(self.at, self.unit)} ({told})"
 
 
@@ -271,7 +271,7 @@ class _Seen(NamedTuple):
         if falls and self.wins[last] > 1 - self.level:
             return "not determined", (
                 f"{counted(self.scales[-1], self.unit)}, the most there are, "
-                f"may still be the fastest ({_whole(self.wins[last])} of draws)"
+                f"may still be the fastest (probability {_whole(self.wins[last])})"
             )
         if not (falls and rises):
             return "not determined", self._flat(at)
@@ -285,7 +285,7 @@ class _Seen(NamedTuple):
         """Between which scales no one is told from the fastest."""
         alike = np.flatnonzero(~self.slower[:, at])
         first, last = (format_number(self.scales[k]) for k in (alike[0], alike[-1]))
-        return f"flat from {first} to {last} {self.unit}: no scale is told apart"
+        return f"flat from {first} to {last} {self.unit}: none is clearly faster than the others"
 
 
 def _slopes(scales: np.ndarray, logs: np.ndarray, level: float) -> tuple[Slope, ...]:

@@ -13,13 +13,13 @@ from fitkit.diagnosis import (
     bottlenecks,
     crossings,
     layer_shares,
+    of_several,
     phase_shares,
     run_scaling,
     time_use,
 )
 from fitkit.diagnosis.comparable import told_apart
 from fitkit.diagnosis.series import group_names, kept_curves, series_name
-from fitkit.diagnosis.shares import of_several
 from fitkit.error_report import Context, ErrorReport
 from fitkit.errors import FitError
 from fitkit.fitting import Measurements, to_numbers

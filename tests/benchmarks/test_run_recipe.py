@@ -64,10 +64,9 @@ def test_an_answer_rises_at_a_turning_point_or_from_the_first_scale_on(run_recip
     def answer(status, words):
         return pd.Series({"status": status, "words": words})
 
-    assert run_recipe._rises(answer("turning point", "fastest at 8 nodes (100 % of draws)"))
-    rising = "no turning point up to 8 nodes: rising from 1 node on"
-    assert run_recipe._rises(answer("none", rising))
-    assert not run_recipe._rises(answer("none", "no turning point up to 8 nodes: still falling"))
+    assert run_recipe._rises(answer("turning point", "fastest at 8 nodes (probability 100 %)"))
+    assert run_recipe._rises(answer("none", "it gets slower from 1 node on"))
+    assert not run_recipe._rises(answer("none", "it still gets faster up to 8 nodes"))
     assert not run_recipe._rises(answer("not determined", "not determined: flat"))
 
 

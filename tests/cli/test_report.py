@@ -91,7 +91,7 @@ def test_a_model_of_other_runs_is_a_note(fitkit_run: Run_, runs: Path, model: Pa
 @pytest.mark.parametrize(
     ("arguments", "status", "what"),
     [
-        (["-o", "r.csv"], 2, "write an analysis as .html or .json"),
+        (["-o", "r.csv"], 2, "write a report as .html or .json"),
         (["--where", "network == 'nothing'"], 3, "no run meets"),
         (["--where", "netwerk == 'x'"], 2, "netwerk"),
         (["--model", "nothing.json"], 3, "nothing.json"),

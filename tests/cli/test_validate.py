@@ -101,6 +101,15 @@ def test_reports_are_written_by_suffix(
     assert len(rows.splitlines()) == 1 + len(found.document["rows"])
 
 
+def test_a_file_of_another_kind_is_refused_before_anything_is_fitted(
+    fitkit_run: Run, sample_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fitkit.cli.validate.validate", None)
+    found = fitkit_run("validate", sample_dataset, *FOLDS, "-o", tmp_path / "report.txt")
+    assert found.status == 2
+    assert "report.txt: write a report as .html, .json or .csv" in found.err
+
+
 def test_the_group_that_breaks_a_limit_is_named(fitkit_run: Run, sample_dataset: Path) -> None:
     arguments = ["validate", sample_dataset, *PYTORCH, "--folds", "3", "--gate-by", "local_batch"]
     found = fitkit_run(*arguments, "--max-bias", "0.0000001")

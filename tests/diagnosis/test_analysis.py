@@ -14,7 +14,6 @@ from fitkit.dataset import Dataset
 from fitkit.diagnosis import Analysis, analyse, outlying_runs
 from fitkit.diagnosis.gathering import FRAMES
 from fitkit.diagnosis.jumps import jumps
-from fitkit.diagnosis.plain_words import plain_words
 from fitkit.errors import InputError
 from fitkit.records import Phase, Record, Run, SourceRow, Step
 
@@ -237,17 +236,3 @@ def test_no_jump_is_told_of_a_noisy_curve_or_of_few(cliff: Analysis) -> None:
         measured_s=lambda rows: rows.measured_s * np.where(rows["at"] % 2, 1.0, 2.5)
     )
     assert jumps(noisy).empty
-
-
-@pytest.mark.parametrize(
-    ("text", "plain"),
-    [
-        ("no turning point up to 8 nodes: still falling", "it still gets faster up to 8 nodes"),
-        ("flat from 1 to 4 workers: no scale is told apart",
-         "flat from 1 to 4 workers: none is clearly faster than the others"),
-        ("fastest at 8 nodes (93 % of draws; 4: 7 %)",
-         "fastest at 8 nodes (probability 93 %; 4: 7 %)"),
-    ],
-)  # fmt: skip
-def test_where_scaling_stops_is_said_in_plain_words(text: str, plain: str) -> None:
-    assert plain_words(text) == plain

@@ -41,7 +41,7 @@ def test_what_still_falls_is_not_said_to_stop():
     (found,) = scaling(runs({1: 100.0, 2: 60.0, 4: 40.0})).measured()
     assert (found.status, found.shares) == ("none", {4.0: 1.0})
     assert math.isnan(found.at)
-    assert found.words.startswith("no turning point up to 4 nodes: still falling")
+    assert found.words.startswith("it still gets faster up to 4 nodes")
 
 
 def test_runs_are_compared_as_if_all_had_trained_on_as_many_samples():
@@ -53,7 +53,7 @@ def test_runs_are_compared_as_if_all_had_trained_on_as_many_samples():
     # Three nodes' worth of steps: 3 + 30, 6 + 15, 12 + 7.5, 24 + 3.75 s.
     assert (found.kind, found.batch, found.status, found.at) == ("weak", 4, "turning point", 4)
     (found,) = scaling(frame).measured()  # without counts nothing says so
-    assert found.words.startswith("no turning point up to 8 nodes: rising from 1 node on")
+    assert found.words.startswith("it gets slower from 1 node on")
 
 
 def test_two_scales_are_too_few_and_unknown_ones_none():

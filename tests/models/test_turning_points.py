@@ -35,33 +35,34 @@ def test_shares_are_counted_by_hand():
     assert found.candidates == (4.0, 8.0)
     assert found.at == 4
     assert found.status == "turning point"
-    assert found.text == "fastest at 4 nodes (81 % of draws; 8: 19 %)"
+    assert found.text == "fastest at 4 nodes (probability 81 %; 8: 19 %)"
 
 
 def test_a_sure_one_is_told_alone():
     found = turning_point(*measured(u_shape, 0.02))
-    assert found.text == "fastest at 4 workers (100 % of draws)"
+    assert found.text == "fastest at 4 workers (probability 100 %)"
     assert found.candidates == (4.0,)
 
 
 def test_rising_from_the_start_is_no_turning_point():
     found = turning_point(*measured(lambda n: 1 + n, 0.02))
     assert found.status == "none"
-    assert found.text == "no turning point up to 16 workers: rising from 1 worker on"
+    assert found.text == "it gets slower from 1 worker on"
     assert found.at == 1
 
 
 def test_still_falling_is_none():
     found = turning_point(*measured(lambda n: 1 + 8 / n, 0.01))
     assert found.status == "none"
-    assert found.text == "no turning point up to 16 workers: still falling"
+    assert found.text == "it still gets faster up to 16 workers"
 
 
 def test_the_largest_scale_may_still_be_the_fastest():
     totals = [[4.0, 3, 2, 1.5, 1.4]] * 5 + [[4.0, 3, 2, 1.5, 1.6]] * 5
     found = turning_point_of_draws(SCALES, totals)
     assert found.text == (
-        "not determined: 16 workers, the most there are, may still be the fastest (50 % of draws)"
+        "not determined: 16 workers, the most there are, may still be the fastest "
+        "(probability 50 %)"
     )
 
 
@@ -73,7 +74,9 @@ def test_noise_leaves_any_scale():
     assert found.status == "not determined"
     assert found.reason == "any of 2, 3, 4, 5, 6, 7 workers may be the fastest"
     flat = turning_point_of_draws([2, 3, 4, 5, 6, 7, 32], totals[:, 1:])
-    assert flat.text == "not determined: flat from 2 to 7 workers: no scale is told apart"
+    assert flat.text == (
+        "not determined: flat from 2 to 7 workers: none is clearly faster than the others"
+    )
 
 
 @pytest.mark.parametrize("repeats", [2, 3, 10])
